@@ -1,0 +1,1 @@
+"""PURE decisions of `ha`: who leads, until when, and where a watch resumes."""

@@ -1,0 +1,1 @@
+"""One node's agent: it starts, watches, adopts and stops engines."""

@@ -1,0 +1,1 @@
+"""PURE decisions of the agent: transitions, admission of commands, whom to dial."""

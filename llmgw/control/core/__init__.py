@@ -1,0 +1,1 @@
+"""PURE decisions of the control plane: state and time in, plans out."""

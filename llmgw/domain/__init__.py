@@ -1,0 +1,1 @@
+"""Frozen values: what the system talks about, without any I/O."""

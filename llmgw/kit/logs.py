@@ -1,0 +1,39 @@
+"""Logs: structlog, as JSON lines or for a console, to standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+LogFormat = Literal["console", "json"]
+
+
+def configure_logs(program: str, log_format: LogFormat = "console", level: str = "INFO") -> None:
+    """Set up logging of this process; every line carries the program's name."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(program=program)
+
+
+def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """A logger that names its module."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(module=name)
+    return logger

@@ -1,0 +1,1 @@
+"""The data plane: it proxies client requests to ready engines."""
