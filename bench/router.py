@@ -1,0 +1,228 @@
+"""What the router costs: CPU per request and per streamed chunk, beside aiohttp, nginx and direct.
+
+CPU is what the proxy's process used (user + system) over a fixed number of requests; latency is
+what one client sees. Chunks are paced 10 ms apart: without pauses a proxy reads several at once
+and looks cheaper than it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+import psutil
+
+from bench.figures import line
+from bench.mock_engine import CHUNKS
+from ha.etcd import EtcdStore
+from ha.store import Put
+from llmgw.domain.catalog import Head, Model, document_bytes, document_hash
+from llmgw.domain.endpoint import Endpoint
+from llmgw.wire.keys import Keys
+from tests.support.etcd import EtcdCluster
+from tests.support.system import ROOT, free_port_base, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+REQUESTS = 3000
+AT_ONCE = 16
+STREAMS = 30
+ROUNDS = 3
+REQUEST = {"model": "mock", "messages": [{"role": "user", "content": "x" * 1024}]}
+NGINX = """
+daemon off; worker_processes 1; error_log stderr crit; pid {folder}/nginx.pid;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder};
+  fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  upstream engine {{ server 127.0.0.1:{engine}; keepalive 64; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection "";
+      proxy_buffering off;
+    }}
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU microseconds per request and per chunk, and the median latency of one request."""
+
+    request_us: float
+    chunk_us: float
+    latency_s: float
+
+
+async def _serve(*argv: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _ended(process: asyncio.subprocess.Process) -> AsyncIterator[psutil.Process]:
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answers(url: str) -> bool:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/chat/completions", json=REQUEST) as response,
+    ):
+        return response.status == 200
+
+
+async def _requests(url: str, count: int, session: aiohttp.ClientSession) -> list[float]:
+    loop = asyncio.get_running_loop()
+    latencies: list[float] = []
+
+    async def client(number: int) -> None:
+        for _ in range(number):
+            started_s = loop.time()
+            async with session.post(f"{url}/v1/chat/completions", json=REQUEST) as response:
+                await response.read()
+            latencies.append(loop.time() - started_s)
+
+    await asyncio.gather(*(client(count // AT_ONCE) for _ in range(AT_ONCE)))
+    return latencies
+
+
+async def _streams(url: str, session: aiohttp.ClientSession) -> int:
+    async def client() -> int:
+        request = {**REQUEST, "stream": True}
+        async with session.post(f"{url}/v1/chat/completions", json=request) as response:
+            return (await response.read()).count(b"data: {")
+
+    return sum(await asyncio.gather(*(client() for _ in range(STREAMS))))
+
+
+def _cpu_s(process: psutil.Process | None) -> float:
+    if process is None:
+        return 0.0
+    used = 0.0
+    for member in [process, *process.children(recursive=True)]:
+        times = member.cpu_times()
+        used += float(times.user + times.system)
+    return used
+
+
+async def measure(url: str, process: psutil.Process | None) -> Cost:
+    """Load one address; the CPU is the process's (None: direct, no proxy)."""
+    await until(f"{url} answers", lambda: _answers(url), 30)
+    costs: list[Cost] = []
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        await _requests(url, AT_ONCE * 20, session)
+        for _ in range(ROUNDS):
+            before = _cpu_s(process)
+            latencies = await _requests(url, REQUESTS, session)
+            between = _cpu_s(process)
+            chunks = await _streams(url, session)
+            if chunks != STREAMS * CHUNKS:
+                raise RuntimeError(f"{url} lost chunks: {chunks} of {STREAMS * CHUNKS}")
+            after = _cpu_s(process)
+            request_us = (between - before) / len(latencies) * 1e6
+            chunk_us = (after - between) / chunks * 1e6
+            costs.append(Cost(request_us, chunk_us, statistics.median(latencies)))
+    return Cost(
+        statistics.median(cost.request_us for cost in costs),
+        statistics.median(cost.chunk_us for cost in costs),
+        statistics.median(cost.latency_s for cost in costs),
+    )
+
+
+async def _put_route(endpoint: str, engine: int) -> None:
+    """Write what a leader would: one model, one endpoint."""
+    keys = Keys()
+    model = Model.model_validate(
+        {"name": "mock", "profiles": [{"name": "p", "engine": "command", "args": ["x"]}]}
+    )
+    document = document_bytes(model)
+    head = Head(models={"mock": document_hash(document)})
+    route = Endpoint(
+        replica_id="mock-1",
+        url=f"http://127.0.0.1:{engine}",
+        model="mock",
+        served_model_name="mock",
+        engine="command",
+    )
+    store = EtcdStore([endpoint])
+    await store.txn(
+        [],
+        [
+            Put(keys.catalog_document(document_hash(document)), document),
+            Put(keys.catalog_head, head.model_dump_json().encode()),
+            Put(keys.endpoint("mock-1"), route.model_dump_json().encode()),
+        ],
+        timeout_s=5,
+    )
+    await store.close()
+
+
+async def run() -> None:
+    """Measure direct, our router, aiohttp and, where it is installed, nginx."""
+    print("router (one process, one client machine):")
+    base = free_port_base()
+    engine, port = f"http://127.0.0.1:{base}", base + 1
+    costs: dict[str, Cost] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            EtcdCluster.started(1, Path(folder) / "etcd") as etcd,
+            _ended(await _serve(sys.executable, "-m", "bench.mock_engine", str(base))),
+        ):
+            costs["direct"] = await measure(engine, None)
+            await _put_route(etcd.endpoints[0], base)
+            ours = await _serve(
+                *(sys.executable, "-m", "llmgw", "router", "--etcd", etcd.endpoints[0]),
+                *("--listen", f"127.0.0.1:{port}", "--state-dir", f"{folder}/router"),
+            )
+            async with _ended(ours) as process:
+                costs["llmgw router"] = await measure(f"http://127.0.0.1:{port}", process)
+            other = await _serve(sys.executable, "-m", "bench.aiohttp_proxy", str(port + 1), engine)
+            async with _ended(other) as process:
+                costs["aiohttp proxy"] = await measure(f"http://127.0.0.1:{port + 1}", process)
+            if nginx := shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"):
+                config = Path(folder) / "nginx.conf"
+                config.write_text(NGINX.format(folder=folder, engine=base, port=port + 2))
+                server = await _serve(nginx, "-c", str(config))
+                async with _ended(server) as process:
+                    costs["nginx"] = await measure(f"http://127.0.0.1:{port + 2}", process)
+    _print(costs)
+
+
+def _print(costs: dict[str, Cost]) -> None:
+    ours = costs["llmgw router"]
+    for name, cost in costs.items():
+        figure = f"latency p50 {cost.latency_s * 1000:.2f} ms"
+        if name != "direct":
+            figure = (
+                f"{cost.request_us:.0f} us CPU a request, {cost.chunk_us:.0f} us a chunk, {figure}"
+            )
+        beside = ""
+        if name not in {"direct", "llmgw router"}:
+            beside = (
+                f"ours costs {ours.request_us / cost.request_us:.2f} of it a request, "
+                f"{ours.chunk_us / cost.chunk_us:.2f} a chunk"
+            )
+        line(name, figure, beside)
+    direct = costs["direct"].latency_s
+    line("router's share of the latency", f"{ours.latency_s / direct:.2f} x direct")
