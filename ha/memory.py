@@ -163,7 +163,7 @@ class MemoryStore:
         self._announce()
 
     def tick(self) -> None:
-        """Notice leases that have run out; a test with a hand-driven clock calls it after a step."""
+        """Notice leases that have run out; needed by tests that move the clock by hand."""
         now_s = self._clock.now_s()
         expired = [key for key, lease in self._leases.items() if lease.expires_s <= now_s]
         for lease_id in expired:
