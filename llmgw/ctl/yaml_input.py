@@ -41,11 +41,15 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One problem of the file itself: where, which field, and why."""
+    """One problem of the file itself: where, which field, and why.
+
+    `unread`: there is no value at the path, so what the schema says about it is no news.
+    """
 
     line: int
     path: FieldPath
     reason: str
+    unread: bool = True
 
 
 @dataclass(slots=True)
@@ -61,9 +65,12 @@ class CatalogFile:
 
     def describe(self, path: FieldPath, reason: str) -> str:
         """A problem at a path as one line an operator (and an editor) can follow."""
+        return _show(self.name, self._line_of(path), path, self._reason(path, reason))
+
+    def _reason(self, path: FieldPath, reason: str) -> str:
         if path in self.unquoted and reason.startswith(_EXPECTED_TEXT):
-            reason = _mistaken(*self.unquoted[path])
-        return _show(self.name, self._line_of(path), path, reason)
+            return _mistaken(*self.unquoted[path])
+        return reason
 
     def _line_of(self, path: FieldPath) -> int | None:
         for length in range(len(path), 0, -1):
@@ -80,26 +87,31 @@ class CatalogFile:
         # Loading the schema takes longer than everything else here; `ctl status` never needs it.
         from llmgw.domain.catalog import CatalogError, check_models  # noqa: PLC0415
 
-        known = {fault.path for fault in self.faults}
-        found = [(fault.line, fault.path, fault.reason) for fault in self.faults]
+        known = {fault.path for fault in self.faults if fault.unread}
+        found = list(self.faults)
         try:
             check_models(self.models)
         except CatalogError as error:
             for problem in error.problems:
                 if problem.path not in known:
                     known.add(problem.path)
-                    found.append((self._line_of(problem.path) or 0, problem.path, problem.reason))
-        found += [fault for fault in self._disguised_numbers() if fault[1] not in known]
-        found.sort(key=lambda fault: fault[0])
+                    line = self._line_of(problem.path) or 0
+                    found.append(Fault(line, problem.path, problem.reason))
+        found += [fault for fault in self._disguised_numbers() if fault.path not in known]
+        found.sort(key=lambda fault: fault.line)
         if found:
-            raise refusal(self.name, [self.describe(path, why) for _, path, why in found])
+            listed = [
+                _show(self.name, fault.line, fault.path, self._reason(fault.path, fault.reason))
+                for fault in found
+            ]
+            raise refusal(self.name, listed)
 
-    def _disguised_numbers(self) -> Iterator[tuple[int, FieldPath, str]]:
+    def _disguised_numbers(self) -> Iterator[Fault]:
         """Numbers that YAML reads in another base than a person does: 010 is 8, 1:30 is 90."""
         for path, (text, value) in self.unquoted.items():
             if isinstance(value, int) and _DISGUISED.fullmatch(text):
                 reason = f"YAML reads {text} as {_kind(value)}; write the number that is meant"
-                yield self._line_of(path) or 0, path, reason
+                yield Fault(self._line_of(path) or 0, path, reason)
 
 
 def refusal(name: str, problems: Iterable[str]) -> RefusedError:
@@ -249,7 +261,7 @@ class _Reader:
             if name in entries:
                 first = self._file.lines[*path, name]
                 reason = f"this key stands here twice (first in line {first})"
-                self._file.faults.append(Fault(line, (*path, name), reason))
+                self._file.faults.append(Fault(line, (*path, name), reason, unread=False))
                 continue
             self._file.lines[*path, name] = line
             entries[name] = value

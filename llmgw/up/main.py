@@ -1,0 +1,223 @@
+"""`llmgw up`: everything on this machine, nothing to configure."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import aiohttp
+import typer
+
+from ha.clock import BootClock
+from llmgw.ctl.catalog import load_file
+from llmgw.ctl.errors import CtlError
+from llmgw.up import layout as layouts
+from llmgw.up.bringup import BringUp, Wishes
+from llmgw.up.console import Console
+from llmgw.up.errors import UpError
+from llmgw.up.etcd import find_etcd
+from llmgw.up.readyfile import ready_document, write_ready_file
+from llmgw.up.state import Earlier, StateDir, check_etcd_fits, default_state_dir
+from llmgw.up.system import System, check_free
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line."""
+
+    control_planes: int
+    agents: int
+    etcd_members: int
+    state_dir: Path
+    catalog: str | None
+    port_base: int | None
+    ready_file: Path | None
+    once: bool
+    keep_engines: bool
+    journal: bool
+
+
+def command(  # noqa: PLR0917 - a command line, called by name
+    control_planes: Annotated[int, typer.Option(help="How many control planes.")] = 3,
+    agents: Annotated[int, typer.Option(help="How many nodes, each with its agent.")] = 2,
+    etcd_members: Annotated[int, typer.Option(help="How many etcd members.")] = 1,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where state and logs go. [~/.local/state/llmgw/up]"),
+    ] = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The models to run, as for `llmgw ctl apply`."),
+    ] = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option(metavar="P", help="Use ports P, P+1, ... [8080, 8081, 8443, 12379, 12380]"),
+    ] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Write addresses and pids here when the model answers."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End after the first answer.")] = False,
+    keep_engines: Annotated[
+        bool, typer.Option("--keep-engines", help="Leave engines for the next `up` to adopt.")
+    ] = False,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Record what each part does in DIR/journals.")
+    ] = False,
+) -> None:
+    r"""Everything on this machine: etcd, control planes, a router, agents and a real small model.
+
+    Each part is a real process, started again when it dies. The model's first answer is shown,
+    then everything stays up until Ctrl-C, which stops all of it, engines too; a second Ctrl-C
+    kills at once.
+
+    \b
+    Examples:
+      llmgw up                              # three control planes, two nodes, SmolLM2
+      llmgw up --once                       # end after the first answer
+      llmgw up --catalog my-models.yaml     # your own models
+      llmgw up --port-base 9000 --state-dir /tmp/second
+    """
+    options = Options(
+        control_planes=control_planes,
+        agents=agents,
+        etcd_members=etcd_members,
+        state_dir=(state_dir or default_state_dir(os.environ, Path.home())).absolute(),
+        catalog=catalog,
+        port_base=port_base,
+        ready_file=ready_file,
+        once=once,
+        keep_engines=keep_engines,
+        journal=journal,
+    )
+    try:
+        code = asyncio.run(run_up(options))
+    except CtlError as error:
+        print(*error.lines(), sep="\n", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
+    except UpError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
+    raise typer.Exit(code)
+
+
+class _Signals:
+    """The operator's patience: the first signal asks, the second insists."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+
+async def run_up(options: Options) -> int:
+    """Bring a system up, keep it up, stop it; the exit code.
+
+    Raises:
+        UpError: it could not come up; everything has been stopped again.
+        CtlError: the catalog file was refused; nothing was started.
+    """
+    wishes = Wishes(load_file(options.catalog) if options.catalog else None, options.once)
+    console, clock = Console(), BootClock()
+    etcd_binary = find_etcd()
+    state = StateDir(options.state_dir)
+    try:
+        earlier = state.earlier()
+        layout = layouts.plan(
+            control_planes=options.control_planes,
+            agents=options.agents,
+            etcd_members=options.etcd_members,
+            port_base=options.port_base,
+            node_network=earlier.node_network if earlier else None,
+        )
+        peer_ports = tuple(member.peer_port for member in layout.etcd)
+        check_etcd_fits(earlier, peer_ports)
+        check_free(layout.listeners())
+        network = layout.nodes[0].address.rpartition(".")[0]
+        state.remember(Earlier(peer_ports, network))
+        _forget_ready_file(options.ready_file)
+        console.say(f"llmgw up: state and logs in {state.path}")
+        system = System(layout, state, etcd_binary, console, clock, journal=options.journal)
+        signals = _Signals()
+        with signals.installed():
+            try:
+                await _serve(system, state, wishes, options, signals)
+            finally:
+                await _shut_down(system, options, signals, console)
+                _forget_ready_file(options.ready_file)
+    finally:
+        state.close()
+    return 0
+
+
+async def _serve(
+    system: System, state: StateDir, wishes: Wishes, options: Options, signals: _Signals
+) -> None:
+    """Until the first signal, or the first answer with `--once`."""
+    console = Console()
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as watching:
+            bring_up = BringUp(system, state, wishes, console, BootClock(), session)
+
+            def write_ready() -> None:
+                if options.ready_file is not None and work.done():
+                    document = ready_document(system.layout, system.pids, bring_up.models)
+                    write_ready_file(options.ready_file, document)
+
+            system.on_restart = write_ready
+            work = watching.create_task(bring_up.run(watching))
+            stop = watching.create_task(signals.first.wait())
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done() and not stop.done():
+                write_ready()
+                if not options.once:
+                    console.say("Ctrl-C stops everything.")
+                    await stop
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+    except* UpError as group:
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[UpError]) -> UpError:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+async def _shut_down(system: System, options: Options, signals: _Signals, console: Console) -> None:
+    """Stop in order; at the second signal kill."""
+    stopping = asyncio.create_task(system.stop(keep_engines=options.keep_engines))
+    insisted = asyncio.create_task(signals.second.wait())
+    await asyncio.wait({stopping, insisted}, return_when=asyncio.FIRST_COMPLETED)
+    insisted.cancel()
+    if stopping.done():
+        await stopping
+        console.say("everything is stopped")
+        return
+    stopping.cancel()
+    console.say("killing everything")
+    await system.kill(keep_engines=options.keep_engines)
+
+
+def _forget_ready_file(path: Path | None) -> None:
+    if path is not None:
+        path.unlink(missing_ok=True)

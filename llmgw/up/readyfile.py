@@ -1,0 +1,49 @@
+"""The ready-file: what a script needs to know of a running system, as JSON.
+
+Written when the first model has answered, whole or not at all, and again whenever a part came back
+under another pid.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from llmgw.kit.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from llmgw.up.layout import Layout
+
+
+def ready_document(
+    layout: Layout, pids: Mapping[str, int], models: Sequence[str]
+) -> dict[str, Any]:
+    """The content: addresses, ids, and the pid of each part by its name."""
+    return {
+        "router": layout.router,
+        "admin": list(layout.admins),
+        "control_planes": [
+            {
+                "id": plane.id,
+                "pid": pids[plane.id],
+                "warden_pid": None,
+                "admin": f"http://{plane.admin}",
+                "agent_address": plane.agent_address,
+            }
+            for plane in layout.control_planes
+        ],
+        "agents": [{"node_id": node.node_id, "pid": pids[node.node_id]} for node in layout.nodes],
+        "etcd": {
+            "endpoints": [member.endpoint for member in layout.etcd],
+            "pids": [pids[member.name] for member in layout.etcd],
+        },
+        "models": list(models),
+    }
+
+
+def write_ready_file(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace the file at once."""
+    write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
