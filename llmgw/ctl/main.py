@@ -95,7 +95,7 @@ def apply_command(
     admin: AdminOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    r"""Put the models of a file in force, all of them or none.
+    """Put the models of a file in force, all of them or none.
 
     Models that are in force and not in the file stay (see --prune). A file printed by
     `llmgw ctl get` carries the revision it was read at and is refused with exit code 3 if the
@@ -111,7 +111,7 @@ def apply_command(
           profiles:
             - name: cpu
               engine: llamacpp
-    """
+    """  # noqa: D301 - \b keeps the lines of a paragraph as they are
     checked = catalog.load_file(file)
     result = catalog.apply_file(make_client(ctx, admin), checked, prune=prune, force=force)
     catalog.print_changes(result, output)

@@ -65,7 +65,7 @@ async def ask(session: aiohttp.ClientSession, router: str, model: str) -> AsyncI
     except aiohttp.ClientConnectorError as error:
         raise NotYetError(str(error)) from error
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise UpError(f"{model} does not answer: {error or type(error).__name__}") from error
+        raise UpError(f"{model} does not answer: {str(error) or type(error).__name__}") from error
 
 
 async def _reason(answer: aiohttp.ClientResponse) -> str:

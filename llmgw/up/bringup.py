@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from llmgw.up.system import System
 
 POLL_INTERVAL_S = 0.1
+WATCH_INTERVAL_S = 0.5
 ETCD_TIMEOUT_S = 60.0
 LEADER_TIMEOUT_S = 60.0
 AGENTS_TIMEOUT_S = 60.0
@@ -53,6 +54,7 @@ class BringUp:
     def __init__(
         self,
         system: System,
+        *,
         state: StateDir,
         wishes: Wishes,
         console: Console,
@@ -221,6 +223,17 @@ class BringUp:
         say(f"Admin    {' '.join(layout.admins)}")
         say(f"Status   llmgw ctl --admin {','.join(layout.admins)} status")
         say(f"Logs     {self._state.logs}/<name>.log  ({', '.join(self._system.pids)})")
+
+    async def announce_leaders(self) -> None:
+        """Say who leads whenever that changes, until cancelled."""
+        known: int | None = None
+        while True:
+            leader = ((await self._admin.status()) or {}).get("leader")
+            if leader and leader["term"] != known:
+                if known is not None:
+                    self._console.say(f"{leader['id']} leads now (term {leader['term']})")
+                known = leader["term"]
+            await asyncio.sleep(WATCH_INTERVAL_S)
 
     async def _until(
         self, what: str, condition: Callable[[], Awaitable[Any]], timeout_s: float

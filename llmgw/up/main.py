@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +69,7 @@ def command(  # noqa: PLR0917 - a command line, called by name
         bool, typer.Option("--journal", help="Record what each part does in DIR/journals.")
     ] = False,
 ) -> None:
-    r"""Everything on this machine: etcd, control planes, a router, agents and a real small model.
+    """Everything on this machine: etcd, control planes, a router, agents and a real small model.
 
     Each part is a real process, started again when it dies. The model's first answer is shown,
     then everything stays up until Ctrl-C, which stops all of it, engines too; a second Ctrl-C
@@ -82,7 +81,7 @@ def command(  # noqa: PLR0917 - a command line, called by name
       llmgw up --once                       # end after the first answer
       llmgw up --catalog my-models.yaml     # your own models
       llmgw up --port-base 9000 --state-dir /tmp/second
-    """
+    """  # noqa: D301 - \b keeps the lines of a paragraph as they are
     options = Options(
         control_planes=control_planes,
         agents=agents,
@@ -98,10 +97,10 @@ def command(  # noqa: PLR0917 - a command line, called by name
     try:
         code = asyncio.run(run_up(options))
     except CtlError as error:
-        print(*error.lines(), sep="\n", file=sys.stderr)
+        typer.echo("\n".join(error.lines()), err=True)
         raise typer.Exit(error.exit_code) from error
     except UpError as error:
-        print(f"error: {error}", file=sys.stderr)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_code) from error
     raise typer.Exit(code)
 
@@ -176,7 +175,14 @@ async def _serve(
     console = Console()
     try:
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as watching:
-            bring_up = BringUp(system, state, wishes, console, BootClock(), session)
+            bring_up = BringUp(
+                system,
+                state=state,
+                wishes=wishes,
+                console=console,
+                clock=BootClock(),
+                session=session,
+            )
 
             def write_ready() -> None:
                 if options.ready_file is not None and work.done():
@@ -191,9 +197,12 @@ async def _serve(
                 write_ready()
                 if not options.once:
                     console.say("Ctrl-C stops everything.")
+                    announcing = watching.create_task(bring_up.announce_leaders())
                     await stop
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
+                    announcing.cancel()
+            system.stop_watching()
+            work.cancel()
+            stop.cancel()
     except* UpError as group:
         raise _first(group) from None
 

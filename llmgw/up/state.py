@@ -112,8 +112,8 @@ def check_etcd_fits(earlier: Earlier | None, peer_ports: tuple[int, ...]) -> Non
     before = len(earlier.etcd_peer_ports)
     if before != len(peer_ports):
         raise InputError(
-            f"the state directory holds an etcd of {before} member(s): use --etcd-members {before}, "
-            "or another --state-dir"
+            f"the state directory holds an etcd of {before} member(s): use "
+            f"--etcd-members {before}, or another --state-dir"
         )
     if before > 1:
         raise InputError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ha.clock import Clock
     from llmgw.up.console import Console
-    from llmgw.up.layout import Layout, Listener
+    from llmgw.up.layout import Layout, Listener, Node
     from llmgw.up.state import StateDir
 
 ENGINES_STOP_TIMEOUT_S = 60.0
@@ -48,6 +49,7 @@ class System:
         self.layout = layout
         self.is_up = False
         self.on_restart: Callable[[], None] = lambda: None
+        self._watching: list[asyncio.Task[None]] = []
         self._state = state
         self._console = console
         self._environment = parts.environment(os.environ, state.path)
@@ -80,9 +82,16 @@ class System:
         """Start some parts and watch them from now on."""
         for member in group:
             await member.start()
-            tasks.create_task(
-                member.watch(lambda: self.is_up, self._console.say, lambda: self.on_restart())
-            )
+            watch = member.watch(lambda: self.is_up, self._console.say, self._restarted)
+            self._watching.append(tasks.create_task(watch))
+
+    def stop_watching(self) -> None:
+        """From now on parts may end."""
+        for task in self._watching:
+            task.cancel()
+
+    def _restarted(self) -> None:
+        self.on_restart()
 
     async def stop(self, *, keep_engines: bool) -> None:
         """Stop everything in order; watching must have ended."""
@@ -115,7 +124,7 @@ class System:
         if left := kill_marked(self._state.path, besides={p.pid for p in self.etcd}):
             self._console.say(f"killed {left} process(es) that did not stop")
 
-    async def _stop_engines_of(self, node: object) -> None:
+    async def _stop_engines_of(self, node: Node) -> None:
         argv = parts.stop_engines_argv(node, self._state.path)
         log = self._state.open_log(node.node_id)
         try:
@@ -152,6 +161,11 @@ def check_free(listeners: Sequence[Listener]) -> None:
             try:
                 probe.bind((listener.host, listener.port))
             except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise UpError(
+                        f"cannot listen on {listener.host}:{listener.port} ({listener.what}): "
+                        f"{error.strerror}"
+                    ) from error
                 where = f"port {listener.port} ({listener.what})"
                 if listener.host != "127.0.0.1":
                     where = f"port {listener.port} on {listener.host} ({listener.what})"
