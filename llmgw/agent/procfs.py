@@ -1,0 +1,118 @@
+"""What /proc says: process stat lines, process groups, launch tokens, TCP connections.
+
+Everything is read as bytes: a process may call itself anything, `a) R 1 (b` and bytes that are no
+text included, so a stat line is cut at its *last* parenthesis. A process that vanishes while it
+is read is simply not there. Zombies are not alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROC = Path("/proc")
+LAUNCH_TOKEN = "LLMGW_LAUNCH_TOKEN"  # noqa: S105 - the name of a variable, not a secret
+_DEAD_STATES = (b"Z", b"X", b"x")
+_TCP_ESTABLISHED = b"01"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """The fields of /proc/<pid>/stat that matter here; ticks are clock ticks since boot."""
+
+    pid: int
+    name: bytes
+    state: bytes
+    parent: int
+    group: int
+    session: int
+    cpu_ticks: int
+    start_ticks: int
+    resident_pages: int
+
+    @property
+    def alive(self) -> bool:
+        """False for a zombie: it has exited, whether or not anybody reaped it."""
+        return self.state not in _DEAD_STATES
+
+
+def parse_stat(line: bytes) -> ProcessStat:
+    """Read one stat line.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    opening, closing = line.find(b"("), line.rfind(b")")
+    fields = line[closing + 1 :].split()
+    if opening < 0 or closing < opening or len(fields) < 22:  # noqa: PLR2004 - up to field 24
+        raise ValueError(f"not a stat line: {line!r}")
+    return ProcessStat(
+        pid=int(line[:opening]),
+        name=line[opening + 1 : closing],
+        state=fields[0],
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        start_ticks=int(fields[19]),
+        resident_pages=int(fields[21]),
+    )
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """The stat of one process; None when there is none, or it vanished meanwhile."""
+    try:
+        return parse_stat((PROC / str(pid) / "stat").read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def all_stats() -> Iterator[ProcessStat]:
+    """Every process there is, zombies included."""
+    for entry in PROC.iterdir():
+        if entry.name.isdigit() and (stat := read_stat(int(entry.name))) is not None:
+            yield stat
+
+
+def group_members(group: int) -> list[ProcessStat]:
+    """The live members of a process group."""
+    return [stat for stat in all_stats() if stat.group == group and stat.alive]
+
+
+def launch_token(pid: int) -> str | None:
+    """The launch token in a process's environment; None without one or when unreadable."""
+    try:
+        environment = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    prefix = LAUNCH_TOKEN.encode() + b"="
+    for item in environment.split(b"\0"):
+        if item.startswith(prefix):
+            return item[len(prefix) :].decode("utf-8", "replace")
+    return None
+
+
+def boot_id() -> str:
+    """Names the time since the machine last booted."""
+    return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def established_connections(port: int) -> int:
+    """How many TCP connections to a local port are established, over IPv4 and IPv6."""
+    count = 0
+    for table in ("net/tcp", "net/tcp6"):
+        try:
+            lines = (PROC / table).read_bytes().splitlines()[1:]
+        except OSError:
+            continue  # A kernel without IPv6 has no tcp6.
+        count += sum(_is_established_on(line.split(), port) for line in lines)
+    return count
+
+
+def _is_established_on(fields: list[bytes], port: int) -> bool:
+    local, state = fields[1], fields[3]
+    return state == _TCP_ESTABLISHED and int(local.rpartition(b":")[2], 16) == port
