@@ -1,0 +1,62 @@
+"""Logs: on standard error, naming the program, one JSON object a line when asked."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+
+from llmgw.kit.logs import configure_logs, get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def fresh_structlog() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def test_json_lines_carry_program_module_and_level(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("agent", "json")
+    get_logger("llmgw.agent.session").warning("detached", term=3)
+    out, err = capsys.readouterr()
+    assert out == ""
+    record = json.loads(err)
+    assert record.pop("timestamp").endswith("Z")
+    assert record == {
+        "event": "detached",
+        "level": "warning",
+        "module": "llmgw.agent.session",
+        "program": "agent",
+        "term": 3,
+    }
+
+
+def test_an_exception_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("agent", "json")
+    try:
+        int("boom")
+    except ValueError:
+        get_logger("x").exception("failed")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ValueError: invalid literal" in json.loads(line)["exception"]
+
+
+def test_the_level_is_a_threshold(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("agent", "console", level="WARNING")
+    get_logger("x").info("quiet")
+    get_logger("x").warning("loud")
+    err = capsys.readouterr().err
+    assert "loud" in err
+    assert "quiet" not in err
+
+
+def test_console_lines_have_no_colours_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("agent")
+    get_logger("x").info("plain")
+    assert "\x1b" not in capsys.readouterr().err
