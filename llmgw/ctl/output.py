@@ -22,6 +22,7 @@ WIDTH_MAX = 80
 _COLUMN_WIDTH_MIN = 5
 _GAP = "  "
 _KIB = 1024
+_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
 
 
 class Output(StrEnum):
@@ -42,7 +43,18 @@ def print_data(data: object, output: Output) -> None:
 
 def to_yaml(data: object) -> str:
     """YAML that `ctl apply` reads back as the same values: text like 1.10 is quoted."""
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=WIDTH_MAX)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH_MAX)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text with unusual line breaks in double quotes: elsewhere they are read as blanks."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = '"' if _LINE_BREAKS.intersection(text) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
