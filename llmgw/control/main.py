@@ -250,17 +250,17 @@ def _bind(address: str, flag: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise PortTakenError(f"cannot listen on {address} ({flag}): {error.strerror}") from error
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise PortTakenError(f"cannot listen on {address} ({flag}): {why}") from error
 
 
 async def _listen(listener: AgentListener, address: str) -> int:
-    _split(address, "--agent-listen")
+    # Tried with a plain socket first: gRPC says it in a page of its own, and not why.
+    _bind(address, "--agent-listen").close()
     try:
         return await listener.start(address)
     except OSError as error:
-        # gRPC's own text is a page long and hides what matters.
-        reason = "the address is in use, or not one of this machine's"
-        raise PortTakenError(f"cannot listen on {address} (--agent-listen): {reason}") from error
+        raise PortTakenError(f"cannot listen on {address} (--agent-listen): {error}") from error
 
 
 def _split(address: str, flag: str) -> tuple[str, int]:

@@ -17,7 +17,6 @@ from llmgw.control import views
 from llmgw.control.catalog import CatalogView, CatalogWriter
 from llmgw.control.leader import Leader
 from llmgw.control.term import WRITE_TIMEOUT_S, Term
-from llmgw.kit.logs import get_logger
 from llmgw.wire.keys import Keys
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 STALE_AFTER_S = 10.0
 """A view of the store older than this is a problem worth telling."""
-
-_log = get_logger(__name__)
 
 
 class ControlPlane:
@@ -188,7 +185,6 @@ class ControlPlane:
         self._journal.write(
             "role", role=str(transition.new), term=transition.term, reason=transition.reason
         )
-        _log.info("role", role=str(transition.new), term=transition.term, why=transition.reason)
 
 
 def leader_view(leader: LeaderInfo | None) -> dict[str, Any] | None:

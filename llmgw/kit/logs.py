@@ -31,6 +31,14 @@ def configure_logs(program: str, log_format: LogFormat = "console", level: str =
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(program=program)
+    logging.basicConfig(level=level, handlers=[_Forward()], force=True)
+
+
+class _Forward(logging.Handler):
+    """Lines of the standard library's loggers, which `ha` uses, in the same form as all others."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger(module=record.name).log(record.levelno, record.getMessage())
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

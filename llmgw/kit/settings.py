@@ -71,7 +71,9 @@ def load_settings(
         for item in error.errors(include_url=False):
             name = str(item["loc"][0]) if item["loc"] else ""
             flag = "--" + name.replace("_", "-")
-            lines.append(f"{source.get(name, flag)}: {item['msg']}")
+            message = item["msg"].removeprefix("Value error, ")
+            # What concerns several settings together has no name, and says itself which.
+            lines.append(f"{source.get(name, flag)}: {message}" if name else message)
         raise SettingsError("; ".join(lines)) from error
 
 
