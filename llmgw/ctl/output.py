@@ -57,6 +57,12 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
+def print_line(text: str) -> None:
+    """Print text that may be long, wrapped."""
+    for line in textwrap.wrap(printable(text), WIDTH_MAX, subsequent_indent="  "):
+        typer.echo(line)
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
     """Print a table, or one line that says there is nothing."""
     typer.echo(render_table(headers, rows) if rows else empty)

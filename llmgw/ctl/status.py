@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from llmgw.ctl.errors import UnreachableError
-from llmgw.ctl.output import Output, gibibytes, print_data, print_table, printable
+from llmgw.ctl.output import Output, gibibytes, print_data, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ def _node_row(node: Row) -> tuple[object, ...]:
 def _print_problems(nodes: Sequence[Row], name: str) -> None:
     for node in nodes:
         for problem in node.get("problems") or ():
-            typer.echo(f"{printable(str(node[name]))}: {printable(str(problem))}")
+            print_line(f"{node[name]}: {problem}")
 
 
 def _model_row(model: Row) -> tuple[object, ...]:
@@ -114,7 +114,7 @@ def _print_status(status: Row) -> None:
     revision = status.get("catalog_revision")
     typer.echo(f"cluster {status.get('cluster')}: {leads}{settling}, catalog revision {revision}")
     for problem in status.get("problems") or ():
-        typer.echo(f"problem: {printable(str(problem))}")
+        print_line(f"problem: {problem}")
     typer.echo("")
     planes = status.get("control_planes") or []
     rows = [

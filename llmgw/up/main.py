@@ -162,7 +162,8 @@ async def run_up(options: Options) -> int:
                 await _serve(system, state, wishes, options, signals)
             finally:
                 await _shut_down(system, options, signals, console)
-                _forget_ready_file(options.ready_file)
+                if not options.once:
+                    _forget_ready_file(options.ready_file)
     finally:
         state.close()
     return 0

@@ -66,7 +66,7 @@ STATUS: dict[str, Any] = {
     ],
     "settling": True,
     "catalog_revision": 17,
-    "problems": ["etcd 3.4.23 has lease faults"],
+    "problems": ["etcd 3.4.23 has lease faults: " + "upgrade it, " * 10],
     "agents": [NODE],
     "models": [
         {
