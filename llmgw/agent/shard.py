@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmgw.agent import procfs
+from llmgw.agent.core.admission import Held
 from llmgw.agent.core.supervisor import ShardLife
 from llmgw.agent.engines.base import Health
 from llmgw.agent.errors import StartError
@@ -83,6 +84,12 @@ class Shard:
     def state(self) -> ShardState:
         """The present state."""
         return self._life.state
+
+    def held(self) -> Held:
+        """How commands see it: from the moment a stop was taken it is on its way out."""
+        ending = self._ending.is_set() and not self.state.is_over
+        state = ShardState.DRAINING if ending else self.state
+        return Held(self.record.spec.replica_id, state)
 
     def report(self) -> ShardReport:
         """The shard as it is now."""

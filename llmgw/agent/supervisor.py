@@ -13,7 +13,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from llmgw.agent import procfs
-from llmgw.agent.core.admission import Action, Decision, Held, ShardCommand, decide
+from llmgw.agent.core.admission import Action, Decision, ShardCommand, decide
 from llmgw.agent.processes import Identity, end_group
 from llmgw.agent.shard import Limits, Shard, Surroundings
 from llmgw.domain.messages import StartShard
@@ -86,10 +86,7 @@ class Supervisor:
 
     def command(self, command: ShardCommand) -> Decision:
         """Take a command of an accepted term; the work goes on in the background."""
-        held = {
-            shard_id: Held(shard.record.spec.replica_id, shard.state)
-            for shard_id, shard in self._shards.items()
-        }
+        held = {shard_id: shard.held() for shard_id, shard in self._shards.items()}
         decision = decide(command, held)
         if isinstance(command, StartShard):
             if decision.action is Action.START:
