@@ -81,7 +81,7 @@ class _Pass:
         self._new_id = new_id
         self._bookings = Bookings(fleet, situation.ports)
         self._steps: list[Step] = []
-        self._planned: set[ShardKey] = set()
+        self._let_go_keys: set[ShardKey] = set()
         self._starts_left = STARTS_PER_PASS_MAX
         self._presumed: dict[str, int] = defaultdict(int)
         for endpoint in presumed(fleet, situation.held):
@@ -125,9 +125,17 @@ class _Pass:
         outdated = [r for r in alive if r not in current]
         self._retire_outdated(model, current, outdated)
         self._retire_surplus(model, current)
+        current, outdated = self._staying(current), self._staying(outdated)
+        starts_before = len(self._steps)
         reason = self._start_missing(model, current, outdated)
-        self._clean_up(replicas, keep=max(0, model.replicas - len(alive)))
+        started = len(self._steps) - starts_before
+        missing = model.replicas - len(current) - len(outdated) - started
+        self._clean_up(replicas, keep=max(0, missing))
         return reason
+
+    def _staying(self, replicas: list[Replica]) -> list[Replica]:
+        """Those that this very plan does not let go."""
+        return [r for r in replicas if not any(s.key in self._let_go_keys for s in r.shards)]
 
     def _is_current(self, model: Model, hashes: frozenset[str], replica: Replica) -> bool:
         node = self._fleet.nodes.get(replica.head.node_id)
@@ -212,18 +220,18 @@ class _Pass:
 
     def _let_go(self, shard: Shard, reason: str) -> None:
         """The next thing to do with a shard that should go: withdraw, then drain or stop."""
-        if shard.key in self._planned or shard.state.is_over or self._was_told(shard):
+        if shard.key in self._let_go_keys or shard.state.is_over or self._was_told(shard):
             return
-        self._planned.add(shard.key)
-        if is_routed(self._fleet, shard, self._now.held.get(shard.spec.replica_id)):
-            if shard.intent is Intent.RUN:
-                self._steps.append(Retire(shard.key, reason))
-        elif not self._can_send(shard):
-            return
-        elif shard.state is ShardState.READY:
-            self._steps.append(Drain(shard.key, reason))
-        elif shard.state is not ShardState.DRAINING:
-            self._steps.append(Stop(shard.key, reason))
+        routed = is_routed(self._fleet, shard, self._now.held.get(shard.spec.replica_id))
+        step: Step | None = None
+        if routed and shard.intent is Intent.RUN:
+            step = Retire(shard.key, reason)
+        elif not routed and self._can_send(shard) and shard.state is not ShardState.DRAINING:
+            kind = Drain if shard.state is ShardState.READY else Stop
+            step = kind(shard.key, reason)
+        if step is not None:
+            self._let_go_keys.add(shard.key)
+            self._steps.append(step)
 
     def _was_told(self, shard: Shard) -> bool:
         return (
