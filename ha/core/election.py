@@ -370,8 +370,9 @@ class Election:
 
     def _on_raised(self, create_revision: int, term: int) -> None:
         """Only the owner of the key writes it, so a higher term in it is our own doing."""
-        if self.owns_key and create_revision == self.create_revision:
-            self.term = max(self.term, term)
+        if self.owns_key and create_revision == self.create_revision and term > self.term:
+            self.reason = f"term raised from {self.term}"
+            self.term = term
             self.highest_term = max(self.highest_term, term)
 
     def _on_resigned(self, reason: str, now_s: float, jitter: float) -> list[Command]:
