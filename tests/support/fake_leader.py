@@ -59,6 +59,7 @@ class FakeLeader:
         self.on_register: Callable[[Register], None] = lambda _: None
         self._stream: NodeStream | None = None
         self._news = asyncio.Event()
+        self._ends: set[asyncio.Event] = set()
         self._ids = itertools.count(1)
         self._sending = asyncio.Lock()
         self._listener = AgentListener(self._serve, tls=tls)
@@ -72,6 +73,11 @@ class FakeLeader:
     async def stop(self) -> None:
         """Cut every stream."""
         await self._listener.stop(0)
+
+    def cut(self) -> None:
+        """End the open streams, as a leader does that stopped leading."""
+        for end in self._ends:
+            end.set()
 
     async def send(self, body: DownBody, *, term: int | None = None) -> CommandResult:
         """Send one command and wait for its result."""
@@ -137,19 +143,31 @@ class FakeLeader:
         await stream.hello(Hello(self.leader_id, self.term))
         self._stream = stream
         self.streams_open += 1
-        beating = asyncio.create_task(self._beat(stream))
+        end = asyncio.Event()
+        self._ends.add(end)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._beat(stream), self._read(stream), end.wait())
+        ]
         try:
-            while (up := await stream.receive()) is not None:
-                self.heard.append(up)
-                if isinstance(up.body, Register):
-                    self.on_register(up.body)
-                    await self.post(Ack(self.heartbeat_interval_s))
-                    self.registrations += 1
-                self._news.set()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.streams_open -= 1
+            self._ends.discard(end)
             self._news.set()
-            beating.cancel()
+            for task in tasks:
+                task.cancel()
+        if end.is_set():
+            raise RefusedError(RefusalKind.UNAVAILABLE, "no longer the leader")
+
+    async def _read(self, stream: NodeStream) -> None:
+        while (up := await stream.receive()) is not None:
+            self.heard.append(up)
+            if isinstance(up.body, Register):
+                self.on_register(up.body)
+                await self.post(Ack(self.heartbeat_interval_s))
+                self.registrations += 1
+            self._news.set()
 
     async def _beat(self, stream: NodeStream) -> None:
         for tick in itertools.count(1):
