@@ -96,13 +96,13 @@ def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    if value is None or value == "":
+    if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
         return ", ".join(printable(str(item)) for item in value) or "-"
-    return printable(str(value))
+    return printable(str(value)) or "-"
 
 
 def printable(text: str) -> str:

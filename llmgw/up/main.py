@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import aiohttp
 import typer
@@ -15,6 +14,7 @@ import typer
 from ha.clock import BootClock
 from llmgw.ctl.catalog import load_file
 from llmgw.ctl.errors import CtlError
+from llmgw.up import flags
 from llmgw.up import layout as layouts
 from llmgw.up.bringup import BringUp, Wishes
 from llmgw.up.console import Console
@@ -42,32 +42,16 @@ class Options:
 
 
 def command(  # noqa: PLR0917 - a command line, called by name
-    control_planes: Annotated[int, typer.Option(help="How many control planes.")] = 3,
-    agents: Annotated[int, typer.Option(help="How many nodes, each with its agent.")] = 2,
-    etcd_members: Annotated[int, typer.Option(help="How many etcd members.")] = 1,
-    state_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where state and logs go. [~/.local/state/llmgw/up]"),
-    ] = None,
-    catalog: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The models to run, as for `llmgw ctl apply`."),
-    ] = None,
-    port_base: Annotated[
-        int | None,
-        typer.Option(metavar="P", help="Use ports P, P+1, ... [8080, 8081, 8443, 12379, 12380]"),
-    ] = None,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option(metavar="F", help="Write addresses and pids here when the model answers."),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End after the first answer.")] = False,
-    keep_engines: Annotated[
-        bool, typer.Option("--keep-engines", help="Leave engines for the next `up` to adopt.")
-    ] = False,
-    journal: Annotated[
-        bool, typer.Option("--journal", help="Record what each part does in DIR/journals.")
-    ] = False,
+    control_planes: flags.ControlPlanes = 3,
+    agents: flags.Agents = 2,
+    etcd_members: flags.EtcdMembers = 1,
+    state_dir: flags.StateDirectory = None,
+    catalog: flags.Catalog = None,
+    port_base: flags.PortBase = None,
+    ready_file: flags.ReadyFile = None,
+    once: flags.Once = False,
+    keep_engines: flags.KeepEngines = False,
+    journal: flags.Journal = False,
 ) -> None:
     """Everything on this machine: etcd, control planes, a router, agents and a real small model.
 

@@ -18,7 +18,14 @@ HEARTBEAT_INTERVAL_S = 1
 MARKER = "UP_OF_LLMGW_STATE_DIR"
 _PROGRAM = (sys.executable, "-m", "llmgw")
 # Set for a program that was started by hand, these would contradict what `up` decides.
-_NOT_INHERITED = ("ETCD_", "LLMGW_TLS_", "LLMGW_ETCD_", "LLMGW_ADMIN_", "LLMGW_AGENT_")
+_NOT_INHERITED = (
+    "ETCD_",
+    "LLMGW_TLS",
+    "LLMGW_ETCD",
+    "LLMGW_ADMIN",
+    "LLMGW_AGENT",
+    "LLMGW_JOURNAL",
+)
 
 
 @dataclass(frozen=True, slots=True)

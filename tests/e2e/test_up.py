@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PARTS_GONE_S = 5.0
 STOP_S = 40.0
+SMALL = ("--agents", "1", "--control-planes", "1")
 
 
 async def nothing_left(folder: Path) -> bool:
@@ -143,12 +144,12 @@ async def test_engines_outlive_an_up_that_keeps_them_or_is_killed_and_are_adopte
 ) -> None:
     folder = tmp_path / "up"
     catalog = write_catalog(folder)
-    system = await _start_up(folder, catalog, ("--keep-engines", "--agents", "1"))
+    system = await _start_up(folder, catalog, ("--keep-engines", *SMALL))
     engine = await engine_pid(system)
     assert await system.stop() == 0
     assert [process.pid for process in processes_of(folder)] == [engine]
 
-    system = await _start_up(folder, catalog, ("--agents", "1"))
+    system = await _start_up(folder, catalog, SMALL)
     assert await engine_pid(system) == engine
     system.process.send_signal(signal.SIGKILL)
     await system.process.wait()
@@ -159,7 +160,7 @@ async def test_engines_outlive_an_up_that_keeps_them_or_is_killed_and_are_adopte
 
     await until("the parts died with up", only_the_engine, PARTS_GONE_S)
 
-    system = await _start_up(folder, catalog, ("--agents", "1"))
+    system = await _start_up(folder, catalog, SMALL)
     assert await engine_pid(system) == engine
     assert await system.stop() == 0
     assert processes_of(folder) == []
@@ -169,7 +170,7 @@ async def test_a_second_ctrl_c_kills_at_once(tmp_path: Path) -> None:
     """The engine does not stop when it is asked to."""
     folder = tmp_path / "up"
     catalog = write_catalog(folder, "--ignore-term")
-    system = await _start_up(folder, catalog, ("--agents", "1", "--control-planes", "1"))
+    system = await _start_up(folder, catalog, SMALL)
     await engine_pid(system)
     system.process.send_signal(signal.SIGINT)
 

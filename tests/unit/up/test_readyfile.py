@@ -1,0 +1,48 @@
+"""The ready-file is exactly what scripts were promised."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from llmgw.up.layout import plan
+from llmgw.up.readyfile import ready_document, write_ready_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LAYOUT = plan(control_planes=1, agents=1, etcd_members=1)
+PIDS = {"etcd-1": 1, "cp-1": 2, "node-1": 3, "router": 4}
+
+
+def test_the_document() -> None:
+    assert ready_document(LAYOUT, PIDS, ["m"]) == {
+        "router": "http://127.0.0.1:8080",
+        "admin": ["http://127.0.0.1:8081"],
+        "control_planes": [
+            {
+                "id": "cp-1",
+                "pid": 2,
+                "warden_pid": None,
+                "admin": "http://127.0.0.1:8081",
+                "agent_address": "127.0.0.1:8443",
+            }
+        ],
+        "agents": [{"node_id": "node-1", "pid": 3}],
+        "etcd": {"endpoints": ["127.0.0.1:12379"], "pids": [1]},
+        "models": ["m"],
+    }
+
+
+def test_a_part_without_a_pid_is_a_fault_of_ours() -> None:
+    with pytest.raises(KeyError):
+        ready_document(LAYOUT, {}, [])
+
+
+def test_the_file_is_json_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    document = ready_document(LAYOUT, PIDS, ["m"])
+    write_ready_file(tmp_path / "ready.json", document)
+    assert json.loads((tmp_path / "ready.json").read_text()) == document
+    assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
