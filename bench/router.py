@@ -27,7 +27,7 @@ from ha.store import Put
 from llmgw.domain.catalog import Head, Model, document_bytes, document_hash
 from llmgw.domain.endpoint import Endpoint
 from llmgw.wire.keys import Keys
-from tests.support.etcd import EtcdCluster
+from tests.support.etcd import running_cluster
 from tests.support.system import ROOT, free_port_base, until
 
 if TYPE_CHECKING:
@@ -180,33 +180,36 @@ async def _put_route(endpoint: str, engine: int) -> None:
 
 async def run() -> None:
     """Measure direct, our router, aiohttp and, where it is installed, nginx."""
-    print("router (one process, one client machine):")
+    print("router (one process; the client runs on the same machine):")
     base = free_port_base()
-    engine, port = f"http://127.0.0.1:{base}", base + 1
+    engine = f"http://127.0.0.1:{base}"
     costs: dict[str, Cost] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        async with (
-            EtcdCluster.started(1, Path(folder) / "etcd") as etcd,
-            _ended(await _serve(sys.executable, "-m", "bench.mock_engine", str(base))),
-        ):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with _ended(await _serve(sys.executable, "-m", "bench.mock_engine", str(base))):
             costs["direct"] = await measure(engine, None)
-            await _put_route(etcd.endpoints[0], base)
-            ours = await _serve(
-                *(sys.executable, "-m", "llmgw", "router", "--etcd", etcd.endpoints[0]),
-                *("--listen", f"127.0.0.1:{port}", "--state-dir", f"{folder}/router"),
+            with running_cluster(folder / "etcd") as etcd:
+                await _put_route(etcd.endpoints[0], base)
+                arguments = ["--etcd", etcd.endpoints[0], "--state-dir", str(folder / "router")]
+                costs["llmgw router"] = await _measured(base + 1, "llmgw", "router", *arguments)
+            costs["aiohttp proxy"] = await _measured(
+                base + 2, "bench.aiohttp_proxy", str(base + 2), engine
             )
-            async with _ended(ours) as process:
-                costs["llmgw router"] = await measure(f"http://127.0.0.1:{port}", process)
-            other = await _serve(sys.executable, "-m", "bench.aiohttp_proxy", str(port + 1), engine)
-            async with _ended(other) as process:
-                costs["aiohttp proxy"] = await measure(f"http://127.0.0.1:{port + 1}", process)
             if nginx := shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"):
-                config = Path(folder) / "nginx.conf"
-                config.write_text(NGINX.format(folder=folder, engine=base, port=port + 2))
-                server = await _serve(nginx, "-c", str(config))
-                async with _ended(server) as process:
-                    costs["nginx"] = await measure(f"http://127.0.0.1:{port + 2}", process)
+                config = folder / "nginx.conf"
+                config.write_text(NGINX.format(folder=folder, engine=base, port=base + 3))
+                async with _ended(await _serve(nginx, "-c", str(config))) as process:
+                    costs["nginx"] = await measure(f"http://127.0.0.1:{base + 3}", process)
     _print(costs)
+
+
+async def _measured(port: int, module: str, *arguments: str) -> Cost:
+    """Start a proxy of this project and measure it."""
+    argv = [sys.executable, "-m", module, *arguments]
+    if module == "llmgw":
+        argv += ["--listen", f"127.0.0.1:{port}"]
+    async with _ended(await _serve(*argv)) as process:
+        return await measure(f"http://127.0.0.1:{port}", process)
 
 
 def _print(costs: dict[str, Cost]) -> None:

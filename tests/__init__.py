@@ -1,1 +1,1 @@
-"""Tests, by kind: unit mirrors the tree; conformance, real_etcd, integration and e2e use real parts."""
+"""Tests, by kind: unit mirrors the tree; all other folders use real parts."""

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from tests.support.etcd import EtcdCluster
+from tests.support import etcd as real_etcd
 from tests.support.programs import Cluster, cluster, start
 from tests.support.system import paced_model, smollm2_model, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 
 @pytest.fixture
-async def etcd(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    async with EtcdCluster.started(1, tmp_path / "etcd") as running:
+def etcd(tmp_path: Path) -> Iterator[real_etcd.Cluster]:
+    with real_etcd.running_cluster(tmp_path / "etcd") as running:
         yield running
 
 
 @pytest.fixture
-async def one_node(tmp_path: Path, etcd: EtcdCluster) -> AsyncIterator[Cluster]:
+async def one_node(tmp_path: Path, etcd: real_etcd.Cluster) -> AsyncIterator[Cluster]:
     """One control plane that leads, and one agent."""
     async with cluster(tmp_path / "run", etcd.endpoints) as made:
         await made.control()
@@ -35,18 +35,24 @@ async def one_node(tmp_path: Path, etcd: EtcdCluster) -> AsyncIterator[Cluster]:
         yield made
 
 
-async def test_an_etcd_that_is_down_at_start_is_waited_for(tmp_path: Path) -> None:
-    async with EtcdCluster.started(1, tmp_path / "etcd") as etcd:
-        etcd.kill(0)
-        async with cluster(tmp_path / "run", etcd.endpoints) as made:
-            control = await made.control()
-            await control.says("etcd")
-            status = await made.status()
-            assert status["role"] == "standby"
-            assert any("etcd" in problem for problem in status["problems"])
-            await etcd.restart(0)
-            await made.leads()
-            assert (await made.status())["problems"] == []
+async def test_an_etcd_that_is_down_at_start_is_waited_for(
+    tmp_path: Path, etcd: real_etcd.Cluster
+) -> None:
+    (member,) = etcd.members
+    member.kill()
+    async with cluster(tmp_path / "run", etcd.endpoints) as made:
+        control = await made.control()
+        await control.says("etcd")
+        status = await made.status()
+        assert status["role"] == "standby"
+        assert any("etcd" in problem for problem in status["problems"])
+        member.start()
+        await made.leads()
+
+        async def well() -> bool:
+            return bool((await made.status())["problems"] == [])
+
+        await until("no problem is left", well, 10)
 
 
 def taken_port() -> tuple[socket.socket, int]:
@@ -178,7 +184,7 @@ async def test_an_engine_that_dies_later_is_replaced_and_says_what_it_printed(
 
 
 async def test_the_router_serves_on_when_all_of_management_and_etcd_are_dead(
-    tmp_path: Path, etcd: EtcdCluster
+    tmp_path: Path, etcd: real_etcd.Cluster
 ) -> None:
     """SPEC 10: it loses nothing when any of them dies, and boots from its signed copy."""
     async with cluster(tmp_path / "run", etcd.endpoints) as made:
@@ -198,7 +204,7 @@ async def test_the_router_serves_on_when_all_of_management_and_etcd_are_dead(
         await until("the router lists the model", listed, 5)
         await until("the router answers", answers, 5)
         control.signal(signal.SIGKILL)
-        etcd.kill(0)
+        etcd.members[0].kill()
         assert await answers()
         router.signal(signal.SIGTERM)
         assert await router.ends() == 0
