@@ -51,6 +51,7 @@ class _Record:
     endpoint: str = ""
     outcome: str = "ok"
     status: int = 0
+    for_engine: bool = False
 
 
 class App:
@@ -132,6 +133,7 @@ class App:
             headers = [(b"allow", allowed.encode())]
             raise RequestError(405, message, code="method_not_allowed", headers=headers)
         if route.kind is Kind.PROXY:
+            record.for_engine = True
             await self._proxy(scope, client, record)
         else:
             await self._read(client, route)
@@ -187,13 +189,14 @@ class App:
     def _end(self, client: Client, record: _Record) -> None:
         status = record.status or client.status
         self.metrics.request(record.model, status)
-        self._journal.write(
-            "request",
-            model=record.model,
-            code=status,
-            endpoint=record.endpoint,
-            outcome=record.outcome,
-        )
+        if record.for_engine:
+            self._journal.write(
+                "request",
+                model=record.model,
+                code=status,
+                endpoint=record.endpoint,
+                outcome=record.outcome,
+            )
         if status == CLIENT_CLOSED_REQUEST:
             _log.info("client left", **_facts(client, record))
         elif status >= _SERVER_ERROR:

@@ -109,15 +109,21 @@ def command(  # noqa: PLR0917 - typer turns every parameter into a flag
     except OSError as error:
         reason = error.strerror or str(error)
         _fail(f"cannot listen on {settings.listen} (--listen): {reason}", EXIT_FAILED)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, store_arguments, listener))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(settings, store_arguments, listener))
+    except SettingsError as error:
+        _fail(str(error), EXIT_USAGE)
 
 
 async def _run(
     settings: RouterSettings, etcd: tuple[EtcdTls | None, str, str], listener: socket.socket
 ) -> None:
     tls, user, password = etcd
-    store: Store = EtcdStore(settings.etcd, tls=tls, user=user, password=password)
+    try:
+        store: Store = EtcdStore(settings.etcd, tls=tls, user=user, password=password)
+    except ValueError as error:
+        raise SettingsError(f"--etcd: {error}") from error
     journal = Journal(settings.journal, program="router", id=settings.id)
     options = RouterOptions(
         keys=Keys(settings.cluster),

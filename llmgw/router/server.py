@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GRACE_S = 10
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
-PROBE_INTERVALS_S = (0.0, 0.2, 0.2, 0.4, 1.0, 2.0, 5.0, 10.0, 30.0)
+PROBE_INTERVALS_S = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 10.0, 30.0)
 _PREFIX = b"HTTP/1.1 "
 
 
@@ -152,7 +152,9 @@ def open_listener(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, event loops see TCP and turn off Nagle's algorithm; without, an
+    # answer in two writes takes 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

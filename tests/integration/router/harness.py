@@ -13,13 +13,14 @@ from ha.clock import BootClock
 from llmgw.domain.endpoint import Endpoint
 from llmgw.kit.journal import Journal
 from llmgw.router.app import BODY_BYTES_MAX, App
-from llmgw.router.core.ejection import EjectionPolicy
 from llmgw.router.exchange import Limits
-from llmgw.router.server import Protocol, make_server, open_listener
+from llmgw.router.server import make_server, open_listener
 from llmgw.router.table import make_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+    from llmgw.router.core.ejection import EjectionPolicy
 
 DEADLINE_S = 5.0
 LIMITS = Limits(connect_s=1.0, first_byte_s=5.0, silence_s=5.0, comment_s=5.0)
@@ -31,7 +32,7 @@ async def until(
     """Wait for a condition."""
     try:
         async with asyncio.timeout(within_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - any condition, not only events
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"not within {within_s} s: {what}") from None
@@ -78,9 +79,6 @@ class Arrival:
     def reset(self) -> None:
         """Close at once."""
         self.writer.transport.abort()
-
-
-Behaviour = "Callable[[Arrival], Awaitable[None]]"
 
 
 async def echo(arrival: Arrival) -> None:
@@ -144,6 +142,8 @@ class Engine:
                 await self._behave(arrival)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
+        except asyncio.CancelledError:
+            pass  # by `stop`; asyncio's streams would report it as an error
         finally:
             self.open -= 1
             self._tasks.discard(task)
@@ -179,7 +179,7 @@ async def _read_request(
 
 async def _until_closed(arrival: Arrival) -> None:
     transport = arrival.writer.transport
-    while not (arrival.reader.at_eof() or transport.is_closing()):
+    while not (arrival.reader.at_eof() or transport.is_closing()):  # noqa: ASYNC110 - no event
         await asyncio.sleep(0.01)
     arrival.closed.set()
 
@@ -209,7 +209,6 @@ async def running_router(
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
     ejection: EjectionPolicy | None = None,
-    protocol: type[asyncio.Protocol] = Protocol,
 ) -> AsyncGenerator[Router, None]:
     """A router application on a loopback socket."""
     app = App(
@@ -220,18 +219,22 @@ async def running_router(
         ejection=ejection,
     )
     listener = open_listener("127.0.0.1", 0)
-    server = make_server(app, grace_s=1)
-    server.config.http = protocol
-    serving = asyncio.create_task(server.serve([listener]))
-    await until(lambda: server.started, "the server listens")
+    server = make_server(app)
+    # What `Server.serve` does, without the pauses of its main loop: these tests are many.
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup(sockets=[listener])
     try:
         yield Router(app, listener.getsockname()[1])
     finally:
-        server.stop_now()
-        await serving
-        for task in server.server_state.tasks:
+        for accepting in server.servers:
+            accepting.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        tasks = list(server.server_state.tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         app.endpoints.close()
 
 
