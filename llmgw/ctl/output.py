@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WIDTH_MAX = 80
 _COLUMN_WIDTH_MIN = 5
+_PROSE_WIDTH_MIN = 10
 _GAP = "  "
 _KIB = 1024
 _LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
@@ -75,6 +76,9 @@ def render_table(
     cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     room = width - len(_GAP) * (len(headers) - 1)
+    # The last column is prose and gives way first; names and addresses stay whole while they can.
+    spare = max(0, widths[-1] - _PROSE_WIDTH_MIN)
+    widths[-1] -= min(spare, max(0, sum(widths) - room))
     while sum(widths) > room and max(widths) > _COLUMN_WIDTH_MIN:
         widths[widths.index(max(widths))] -= 1
     return "\n".join(line for row in cells for line in _lines(row, widths))

@@ -92,7 +92,7 @@ def test_standbys_that_name_each_other_do_not_send_the_client_round_for_ever(
     planes[0].answers[WRITE] = lambda _: not_leader(planes[1])
     planes[1].answers[WRITE] = lambda _: not_leader(planes[0])
     with pytest.raises(UnreachableError, match="leads"):
-        client(planes[0].url).post("/v1/catalog/apply", {})
+        client(planes[0].url, planes[1].url).post("/v1/catalog/apply", {})
     rounds = QUICK.leader_wait_s / QUICK.pause_s + 1
     assert len(planes[0].asked) <= rounds
     assert len(planes[1].asked) <= rounds

@@ -26,6 +26,14 @@ def test_a_long_reason_is_wrapped_inside_its_column() -> None:
     assert len(lines) == 3
 
 
+def test_names_and_addresses_stay_whole_while_the_reason_can_give_way() -> None:
+    row = ("smollm2-1dc7a85d", "smollm2", "ready", "node-1", 8133, "127.36.184.1:20000", "why " * 9)
+    table = render_table(("REPLICA", "MODEL", "STATE", "NODE", "PID", "ENDPOINT", "REASON"), [row])
+    assert all(len(line) <= WIDTH_MAX for line in table.splitlines())
+    assert "127.36.184.1:20000" in table
+    assert "smollm2-1dc7a85d" in table
+
+
 @given(st.lists(st.lists(CELLS, min_size=7, max_size=7), min_size=1, max_size=4))
 def test_every_table_fits_and_loses_nothing(rows: list[list[str]]) -> None:
     headers = ["REPLICA", "MODEL", "STATE", "NODE", "PID", "ENDPOINT", "REASON"]
