@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ha.elector import Role
@@ -61,6 +62,8 @@ class Leader:
         self._raise_asked = asyncio.Event()
         self.term: Term | None = None
         """The term that is at work; None while starting, and while another leads."""
+        self.refusals: Counter[RefusalKind] = Counter()
+        """Streams that this process refused or closed with a status while it led."""
         view.on_change = self._wake
 
     async def run(self) -> None:
@@ -84,7 +87,11 @@ class Leader:
         term = await self._term_for_streams()
         if term is None:
             raise self.refusal()
-        await term.sessions.serve(stream)
+        try:
+            await term.sessions.serve(stream)
+        except RefusedError as refused:
+            self.refusals[refused.kind] += 1
+            raise
         if term.leadership.ended.is_set():
             raise self.refusal()
 

@@ -145,26 +145,36 @@ async def _serve(settings: ControlSettings) -> None:
     door = _Door()
     listener = AgentListener(door.serve, tls=_agent_tls(settings))
     try:
-        admin_socket = _bind(settings.admin_listen, "--admin-listen")
-        agent_port = await _listen(listener, settings.agent_listen)
-        plane = ControlPlane(
-            store,
-            BootClock(),
-            cluster=settings.cluster,
-            settings=_term_settings(settings),
-            agent_address=settings.agent_address or _told(settings.agent_listen, agent_port),
-            admin_address=settings.admin_address
-            or _told(settings.admin_listen, admin_socket.getsockname()[1]),
-            timing=Timing(lease_ttl_s=settings.lease_ttl_s),
-            random=random.SystemRandom(),
-            journal=journal,
-        )
-        door.plane = plane
-        await _run_plane(plane, store, AdminServer(plane), admin_socket)
-        await listener.stop(LISTENER_GRACE_S)
+        with _bind(settings.admin_listen, "--admin-listen") as admin_socket:
+            agent_port = await _listen(listener, settings.agent_listen)
+            plane = _assemble(settings, store, journal, agent_port, admin_socket)
+            door.plane = plane
+            await _run_plane(plane, store, AdminServer(plane), admin_socket)
+            await listener.stop(LISTENER_GRACE_S)
     finally:
         await store.close()
         journal.close()
+
+
+def _assemble(
+    settings: ControlSettings,
+    store: Store,
+    journal: Journal,
+    agent_port: int,
+    admin_socket: socket.socket,
+) -> ControlPlane:
+    admin_port = admin_socket.getsockname()[1]
+    return ControlPlane(
+        store,
+        BootClock(),
+        cluster=settings.cluster,
+        settings=_term_settings(settings),
+        agent_address=settings.agent_address or _told(settings.agent_listen, agent_port),
+        admin_address=settings.admin_address or _told(settings.admin_listen, admin_port),
+        timing=Timing(lease_ttl_s=settings.lease_ttl_s),
+        random=random.SystemRandom(),
+        journal=journal,
+    )
 
 
 async def _run_plane(

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ha.elector import Role
@@ -29,7 +29,7 @@ class _Planes(Collector):
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         plane = self._plane
         leading = plane.elector.role is Role.LEADING
         yield _gauge("llmgw_leader", "1 while this control plane leads", leading)
@@ -52,6 +52,12 @@ class _Planes(Collector):
         )
         yield _gauge("llmgw_etcd_version_warning", "1: this etcd version has known lease faults",
                      bool(plane.warnings))  # fmt: skip
+        refusals = CounterMetricFamily(
+            "llmgw_agent_refusals", "agent streams refused or closed, by kind", labels=["kind"]
+        )
+        for kind, count in sorted(plane.leader.refusals.items(), key=lambda item: item[0].value):
+            refusals.add_metric([kind.value], count)
+        yield refusals
         term = plane.leader.term
         connected = len(term.sessions.connected) if term is not None else 0
         yield _gauge("llmgw_agents_connected", "agents attached to this control plane", connected)

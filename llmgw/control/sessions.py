@@ -101,7 +101,7 @@ class Sessions:
         Raises:
             RefusedError: the peer may not speak, or the stream is closed with a reason.
         """
-        if stream.authenticated and stream.common_name is None:
+        if stream.authenticated and not stream.common_name:
             raise RefusedError(
                 RefusalKind.UNAUTHENTICATED,
                 "no verified client certificate with a common name: it says which node this is",

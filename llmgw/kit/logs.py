@@ -38,7 +38,10 @@ class _Forward(logging.Handler):
     """Lines of the standard library's loggers, which `ha` uses, in the same form as all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger(module=record.name).log(record.levelno, record.getMessage())
+        try:
+            structlog.get_logger(module=record.name).log(record.levelno, record.getMessage())
+        except ValueError:
+            self.handleError(record)
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

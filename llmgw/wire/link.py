@@ -34,6 +34,7 @@ _LEADER_ID = "llmgw-leader-id"
 _LEADER_ADDRESS = "llmgw-leader-address"
 _TERM = "llmgw-term"
 _RETRY_AFTER = "llmgw-retry-after-ms"
+_STATUS_WAIT_S = 1.0
 
 # keepalive_timeout alone noticed a stopped peer after 60 s: ping_timeout is what bounds it. It is
 # the second net; heartbeats of the application are the first.
@@ -328,6 +329,11 @@ class _GrpcLeaderStream:
         except grpc.aio.AioRpcError:
             metadata = {}
         if _TERM not in metadata or _LEADER_ID not in metadata:
+            # The status that says why follows the metadata: cancelled at once, the call would
+            # now and then lose it, and the leader's address with it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STATUS_WAIT_S):
+                    await self._call.code()
             self._call.cancel()
             raise await self._refusal()
         return Hello(str(metadata[_LEADER_ID]), int(metadata[_TERM]))

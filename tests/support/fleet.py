@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
+
 from llmgw.control.core.bookings import PortRange
 from llmgw.control.core.events import Opened, Registered, StatusCame
 from llmgw.control.core.plan import apply_step
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from llmgw.domain.endpoint import Endpoint
 
 GIB = 1 << 30
+QUICK = hypothesis.settings(
+    max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 SETTLED = Settling(started_at_s=0.0, done=True)
 
 

@@ -14,7 +14,7 @@ from llmgw.control.core.fleet import Fleet
 from llmgw.control.core.plan import Retire, apply_step
 from llmgw.domain.endpoint import Endpoint
 from llmgw.domain.shard import ShardState
-from tests.support.fleet import attach, catalog, model, report, spec, status
+from tests.support.fleet import QUICK, attach, catalog, model, report, spec, status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,6 +165,7 @@ _endpoint = st.builds(
 _table = st.dictionaries(st.sampled_from("abcde"), _endpoint)
 
 
+@QUICK
 @given(wanted=_table, held=_table)
 def test_the_difference_leads_from_what_stands_to_what_is_wanted(
     wanted: dict[str, Endpoint], held: dict[str, Endpoint]

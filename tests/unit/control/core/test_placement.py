@@ -19,6 +19,7 @@ from llmgw.domain.node import EngineInstallation, Gpu, InstallationState
 from llmgw.domain.shard import ShardState
 from tests.support.fleet import (
     GIB,
+    QUICK,
     attach,
     catalog,
     ids,
@@ -246,6 +247,7 @@ class TestPorts:
         assert isinstance(found, Place)
         assert found.http_port == 20_008
 
+    @QUICK
     @given(
         held=st.lists(st.integers(20_000, 20_019), unique=True, max_size=20),
         nodes=st.integers(1, 3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw.control.core import endpoints
@@ -16,6 +16,7 @@ from llmgw.control.core.reconcile import reconcile
 from llmgw.control.core.settling import Settling
 from llmgw.domain.shard import ShardState
 from tests.support.fleet import (
+    QUICK,
     SETTLED,
     attach,
     catalog,
@@ -337,7 +338,7 @@ def in_force_for(wanted: tuple[int, int]) -> Catalog:
     return catalog(model("m", replicas=wanted[0]), model("n", replicas=wanted[1]))
 
 
-@settings(max_examples=40)
+@QUICK
 @given(shards=_shards, wanted=_wanted, published=st.booleans())
 def test_a_plan_on_its_own_result_is_empty(
     shards: list[tuple[str, str, ShardState, bool, int]],
@@ -352,7 +353,7 @@ def test_a_plan_on_its_own_result_is_empty(
     assert plan(fleet, in_force, held=held, now_s=200.0).steps == ()
 
 
-@settings(max_examples=40)
+@QUICK
 @given(shards=_shards, wanted=_wanted)
 def test_nothing_is_started_or_stopped_while_settling(
     shards: list[tuple[str, str, ShardState, bool, int]], wanted: tuple[int, int]
@@ -361,7 +362,7 @@ def test_nothing_is_started_or_stopped_while_settling(
     assert plan(fleet, in_force, settling=Settling(0.0)).steps == ()
 
 
-@settings(max_examples=40)
+@QUICK
 @given(shards=_shards, wanted=_wanted)
 def test_nothing_that_routers_may_choose_is_drained_or_stopped(
     shards: list[tuple[str, str, ShardState, bool, int]], wanted: tuple[int, int]
@@ -373,7 +374,7 @@ def test_nothing_that_routers_may_choose_is_drained_or_stopped(
             assert fleet.shards[step.key].spec.replica_id not in held
 
 
-@settings(max_examples=40)
+@QUICK
 @given(shards=_shards, wanted=_wanted)
 def test_no_change_takes_the_ready_ones_below_what_is_wanted(
     shards: list[tuple[str, str, ShardState, bool, int]], wanted: tuple[int, int]
@@ -385,7 +386,7 @@ def test_no_change_takes_the_ready_ones_below_what_is_wanted(
         assert _ready(fleet)[name] >= min(target, ready_before[name])
 
 
-@settings(max_examples=20)
+@QUICK
 @given(shards=_shards, wanted=_wanted)
 def test_an_obedient_fleet_reaches_what_is_wanted_and_rests(
     shards: list[tuple[str, str, ShardState, bool, int]], wanted: tuple[int, int]
