@@ -159,6 +159,24 @@ async def _write_numbers(store: Store, key: str, total: int) -> None:
         await write(store, Put(key, str(number).encode()))
 
 
+async def test_a_backlog_resumed_after_each_batch_arrives_whole(subject: Subject) -> None:
+    """Etcd cuts a long backlog into batches whose headers already show the newest revision."""
+    store, prefix = subject.store, subject.prefix
+    resume = await write(store, Put(prefix + "n", b"")) + 1
+    total, seen = 2500, list[int]()
+    for first in range(0, total, 100):
+        puts = [write(store, Put(f"{prefix}{n}", b"")) for n in range(first, first + 100)]
+        await asyncio.gather(*puts)
+    while len(seen) < total:
+        async with asyncio.timeout(T), contextlib.aclosing(store.watch(prefix, resume)) as batches:
+            async for batch in batches:
+                resume = batch.resume_revision
+                seen += [change.mod_revision for change in batch.changes]
+                if batch.changes:
+                    break
+    assert seen == list(range(seen[0], seen[0] + total))
+
+
 async def test_a_quiet_watch_gives_signs_of_life(subject: Subject) -> None:
     store, prefix = subject.store, subject.prefix
     start = await write(store, Put(prefix + "a", b"1")) + 1

@@ -1,7 +1,10 @@
 """A candidate as a process of its own, which writes as fast as it may while it leads.
 
-Run as `python -m tests.real_etcd.candidate ENDPOINT PREFIX IDENTITY LEASE_TTL_S`. Every write puts
-`PREFIX + "writes"` to `IDENTITY`, fenced. Each change of role is a line on standard output.
+Run as `python -m tests.real_etcd.candidate ENDPOINT PREFIX IDENTITY LEASE_TTL_S GUARDS`. Every
+write puts `PREFIX + "writes"` to `IDENTITY`. Each change of role is a line on standard output.
+
+GUARDS says what keeps it from writing when it should not: `deadline+fence`, or only one of the two
+(`deadline`, `fence`), or `none`, which shows that the test can see a stale write.
 """
 
 from __future__ import annotations
@@ -22,9 +25,21 @@ def election_keys(prefix: str) -> ElectionKeys:
     return ElectionKeys(prefix + "leader", prefix + "term", prefix + "candidates/")
 
 
-async def main(endpoint: str, prefix: str, identity: str, lease_ttl_s: str) -> None:
-    elector = Elector(
-        EtcdStore([endpoint]),
+class BelieverElector(Elector):
+    """Believes that it leads, whatever the deadline says, until it stands by."""
+
+    def is_leader(self) -> bool:
+        return self._core.owns_key
+
+    def seconds_left(self) -> float:
+        return 1.0
+
+
+async def main(endpoint: str, prefix: str, identity: str, lease_ttl_s: str, guards: str) -> None:
+    store = EtcdStore([endpoint])
+    kind = Elector if "deadline" in guards else BelieverElector
+    elector = kind(
+        store,
         BootClock(),
         keys=election_keys(prefix),
         identity=identity,
@@ -37,9 +52,12 @@ async def main(endpoint: str, prefix: str, identity: str, lease_ttl_s: str) -> N
         tasks.create_task(elector.run())
         while True:
             leadership = await elector.lead()
+            put = Put(prefix + "writes", identity.encode())
             with contextlib.suppress(StoreError):
-                put = Put(prefix + "writes", identity.encode())
-                await leadership.txn([], [put], timeout_s=1)
+                if "fence" in guards:
+                    await leadership.txn([], [put], timeout_s=1)
+                elif leadership.is_leader():
+                    await store.txn([], [put], timeout_s=1)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class FaultyStore:
             applied later by `release`.
         aim: the two above strike only transactions that write this key; empty: all.
         stale_listing: what the next `list` answers, instead of the truth.
+        answers_after_s: how long the answers to renewals are under way.
+        renewals_sent_s: when renewals were sent, by the loop's time.
         watch_gate: while cleared, watches deliver nothing.
     """
 
@@ -40,6 +42,8 @@ class FaultyStore:
         self.watch_gate.set()
         self.aim = ""
         self.stale_listing: Listing | None = None
+        self.answers_after_s = 0.0
+        self.renewals_sent_s: list[float] = []
         self.kept: list[Callable[[], Awaitable[TxnResult]]] = []
         self.txns_sent = 0
 
@@ -87,8 +91,11 @@ class FaultyStore:
         return await self.inner.grant(ttl_s, timeout_s=timeout_s)
 
     async def keep_alive(self, lease_id: int, *, timeout_s: float) -> float:
+        self.renewals_sent_s.append(asyncio.get_running_loop().time())
         await self._reach(timeout_s)
-        return await self.inner.keep_alive(lease_id, timeout_s=timeout_s)
+        ttl_s = await self.inner.keep_alive(lease_id, timeout_s=timeout_s)
+        await asyncio.sleep(self.answers_after_s)
+        return ttl_s
 
     async def revoke(self, lease_id: int, *, timeout_s: float) -> None:
         await self._reach(timeout_s)

@@ -186,6 +186,19 @@ def test_a_leader_cut_off_freezes_at_the_deadline_of_its_last_renewal() -> None:
     run_virtual(scenario())
 
 
+def test_the_deadline_counts_from_sending_however_late_the_answer_comes() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            a = w.start("a")
+            await a.lead()
+            w.stores["a"].answers_after_s = 0.7
+            await asyncio.sleep(4.95)  # the last answer came at 4.87, to what was sent at 4.17
+            sent_s = w.stores["a"].renewals_sent_s[-1]
+            assert a._core.deadline_s == pytest.approx(sent_s + TTL_S - MARGIN_S)
+
+    run_virtual(scenario())
+
+
 def test_a_frozen_leader_resumes_the_same_term_when_the_store_is_back_in_time() -> None:
     async def scenario() -> None:
         async with world() as w:
