@@ -24,6 +24,8 @@ from llmgw.up.readyfile import ready_document, write_ready_file
 from llmgw.up.state import Earlier, StateDir, check_etcd_fits, default_state_dir
 from llmgw.up.system import System, check_free
 
+EXIT_INTERRUPTED = 130
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -143,20 +145,20 @@ async def run_up(options: Options) -> int:
         signals = _Signals()
         with signals.installed():
             try:
-                await _serve(system, state, wishes, options, signals)
+                finished = await _serve(system, state, wishes, options, signals)
             finally:
                 await _shut_down(system, options, signals, console)
                 if not options.once:
                     _forget_ready_file(options.ready_file)
     finally:
         state.close()
-    return 0
+    return EXIT_INTERRUPTED if options.once and not finished else 0
 
 
 async def _serve(
     system: System, state: StateDir, wishes: Wishes, options: Options, signals: _Signals
-) -> None:
-    """Until the first signal, or the first answer with `--once`."""
+) -> bool:
+    """Until the first signal, or the first answer with `--once`; whether there was an answer."""
     console = Console()
     try:
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as watching:
@@ -185,11 +187,13 @@ async def _serve(
                     announcing = watching.create_task(bring_up.announce_leaders())
                     await stop
                     announcing.cancel()
+            finished = work.done()
             system.stop_watching()
             work.cancel()
             stop.cancel()
     except* UpError as group:
         raise _first(group) from None
+    return finished
 
 
 def _first(group: BaseExceptionGroup[UpError]) -> UpError:
@@ -207,8 +211,9 @@ async def _shut_down(system: System, options: Options, signals: _Signals, consol
         await stopping
         console.say("everything is stopped")
         return
-    stopping.cancel()
     console.say("killing everything")
+    stopping.cancel()
+    await asyncio.wait({stopping})
     await system.kill(keep_engines=options.keep_engines)
 
 

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from llmgw.kit.files import write_atomically
+from llmgw.up.errors import UpError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,5 +46,12 @@ def ready_document(
 
 
 def write_ready_file(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace the file at once."""
-    write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
+    """Replace the file at once.
+
+    Raises:
+        UpError: it cannot be written.
+    """
+    try:
+        write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise UpError(f"cannot write --ready-file {path}: {error.strerror}") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llmgw.up.errors import UpError
 from llmgw.up.layout import plan
 from llmgw.up.readyfile import ready_document, write_ready_file
 
@@ -39,6 +40,12 @@ def test_the_document() -> None:
 def test_a_part_without_a_pid_is_a_fault_of_ours() -> None:
     with pytest.raises(KeyError):
         ready_document(LAYOUT, {}, [])
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UpError, match=f"--ready-file {tmp_path}/file/ready.json"):
+        write_ready_file(tmp_path / "file" / "ready.json", {})
 
 
 def test_the_file_is_json_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
