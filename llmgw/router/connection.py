@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         """One header, or a trailer (which is dropped)."""
         if self._head_done:
             return
-        self._headers_bytes += len(name) + len(value)
+        self._headers_bytes += len(name) + len(value) + len(b": \r\n")
         if self._headers_bytes > HEADERS_BYTES_MAX:
             raise ValueError("headers above the limit")
         name = name.lower()
