@@ -77,7 +77,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             supervisor = self._supervisor(group)
             await supervisor.adopt()
-            serving = group.create_task(self._serve(supervisor))
+            serving = group.create_task(self._serve(supervisor, stop))
             await stop.wait()
             serving.cancel()
             supervisor.release()
@@ -105,16 +105,21 @@ class Agent:
             limits=self._limits,
         )
 
-    async def _serve(self, supervisor: Supervisor) -> None:
+    async def _serve(self, supervisor: Supervisor, stop: asyncio.Event) -> None:
+        """Until cancelled; `stop` is looked at too.
+
+        A task group that is cancelled while a task of it fails tells of the failure only, so a
+        session that ends just then would swallow the cancellation.
+        """
         attempt = 0
-        while True:
+        while not stop.is_set():
             found = await self._search.find(self._terms.highest)
             began_s = self._clock.now_s()
             reason = await self._attach(found, supervisor)
             _log.warning("detached", reason=reason, address=found.target.address)
             self._journal.write("detached", reason=reason)
             attempt = 0 if self._clock.now_s() - began_s > STEADY_S else attempt + 1
-            if attempt:
+            if attempt and not stop.is_set():
                 await asyncio.sleep(backoff_s(attempt, self._random.random()))
 
     async def _attach(self, found: Found, supervisor: Supervisor) -> str:
@@ -128,4 +133,5 @@ class Agent:
             clock=self._clock,
             journal=self._journal,
         )
-        return await session.run()
+        # A task of its own: what its task group does to cancellation stays in there.
+        return await asyncio.create_task(session.run())

@@ -96,7 +96,7 @@ class Session:
                 group.create_task(self._read())
                 group.create_task(self._beat())
                 group.create_task(self._watch())
-        except* (_EndedError, RefusedError, MalformedMessageError) as errors:
+        except* (_EndedError, RefusedError, MalformedMessageError, OSError) as errors:
             reason = str(_first(errors))
         finally:
             self._supervisor.listen(None)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmgw.agent import procfs
 from llmgw.agent.agent import Agent
 from llmgw.agent.engines import installed_engines
 from llmgw.agent.main import split_address
@@ -122,6 +123,12 @@ class AgentProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, number)
         return await self._process.wait()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; nobody may have reaped it yet."""
+    stat = procfs.read_stat(pid)
+    return stat is None or not stat.alive
 
 
 async def until(happened: Callable[[], bool], what: str = "it") -> None:

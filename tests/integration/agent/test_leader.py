@@ -134,14 +134,30 @@ async def test_the_term_is_on_disk_when_register_arrives(
     assert on_disk == [{"version": 1, "term": 5}]
 
 
-async def test_no_register_is_sent_when_the_term_cannot_be_made_durable(
+async def test_no_register_is_sent_while_the_term_cannot_be_made_durable(
     state_dir: Path, leader: FakeLeader
 ) -> None:
-    (state_dir / "term.tmp").mkdir()
-    with pytest.raises(ExceptionGroup):
-        await make_agent(state_dir, leader.address).run(asyncio.Event())
-    assert leader.dials > 0
-    assert leader.heard == []
+    obstacle = state_dir / "term.tmp"
+    obstacle.mkdir()
+    async with running(make_agent(state_dir, leader.address)):
+        await until(lambda: leader.dials >= 3, "three dials")
+        assert leader.heard == []
+        obstacle.rmdir()
+        await leader.registered()
+
+
+async def test_stopping_while_the_session_fails_stops(state_dir: Path) -> None:
+    """Both at once: the failure of the stream must not swallow the order to stop."""
+    for _ in range(10):
+        leader = FakeLeader(term=5)
+        await leader.start()
+        stop = asyncio.Event()
+        agent = asyncio.create_task(make_agent(state_dir, leader.address).run(stop))
+        await leader.registered()
+        await leader.stop()
+        stop.set()
+        async with asyncio.timeout(5):
+            await agent
 
 
 async def test_a_command_of_a_lower_term_is_refused_and_the_highest_is_named(

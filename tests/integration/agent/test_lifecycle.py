@@ -23,7 +23,7 @@ from llmgw.domain.messages import (
     StopShard,
 )
 from llmgw.domain.shard import ShardSpec, ShardState
-from tests.support.agents import free_port, make_agent, paced_spec, running, until
+from tests.support.agents import free_port, is_gone, make_agent, paced_spec, running, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -124,7 +124,7 @@ async def test_a_drain_ends_at_its_cap(attached: FakeLeader) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     await attached.send(DrainShard("r1", "r1-0", "rolled"))
     await attached.shard("r1-0", S.STOPPED)
-    assert procfs.read_stat(report.pid) is None
+    assert is_gone(report.pid)
     writer.close()
 
 
