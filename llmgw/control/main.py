@@ -208,13 +208,19 @@ def _end_at_second_signal() -> None:
 
 async def _check_version(plane: ControlPlane, store: Store) -> None:
     """Ask the store's version once it answers; old ones have faults worth a warning."""
+    waited = False
     while True:
         try:
-            warning = version_warning(await store.version(timeout_s=VERSION_TIMEOUT_S))
-        except StoreError:
+            version = await store.version(timeout_s=VERSION_TIMEOUT_S)
+        except StoreError as error:
+            if not waited:
+                _log.warning("etcd does not answer yet; waiting for it", reason=str(error))
+            waited = True
             await asyncio.sleep(VERSION_RETRY_S)
             continue
-        if warning is not None:
+        if waited:
+            _log.info("etcd answers", version=version)
+        if (warning := version_warning(version)) is not None:
             _log.warning(warning)
             plane.warnings.append(warning)
         return
