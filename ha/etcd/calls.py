@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from ha.etcd import wire_pb2 as wire
-from ha.etcd.channels import AUTHENTICATE, Endpoint
+from ha.etcd.channels import AUTHENTICATE, Endpoint, being_cancelled
 from ha.etcd.errors import Verdict, judge, refusal
 from ha.store import RejectedError, UnavailableError
 
@@ -150,6 +150,10 @@ class Calls:
                     return await attempt(endpoint, metadata, max(0.001, ends_s - loop.time()))
                 except BrokenStreamError:
                     trouble, unapplied = f"{endpoint.address}: the stream broke", False
+                except asyncio.CancelledError:
+                    if being_cancelled():
+                        raise
+                    trouble, unapplied = f"{endpoint.address}: closed", False
                 except grpc.aio.AioRpcError as error:
                     details = error.details() or ""
                     verdict = judge(error.code(), details)

@@ -72,6 +72,16 @@ _WATCH_PATH = "/etcdserverpb.Watch/Watch"
 _KEEP_ALIVE_PATH = "/etcdserverpb.Lease/LeaseKeepAlive"
 
 
+def being_cancelled() -> bool:
+    """Whether the running task is being cancelled.
+
+    grpc.aio raises `CancelledError` too when a channel is closed under a call. Nobody cancelled the
+    task then, and a task that took it for its own end would end without a word.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _serialize(message: Any) -> bytes:
     encoded: bytes = message.SerializeToString()
     return encoded

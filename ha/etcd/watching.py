@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from ha.etcd import wire_pb2 as wire
+from ha.etcd.channels import being_cancelled
 from ha.etcd.errors import TooLargeError, Verdict, judge, refusal
 from ha.store import Change, CompactedError, RejectedError, UnavailableError, WatchBatch
 
@@ -77,6 +78,10 @@ class _Watch:
             self._calls.leave(endpoint)
             trouble = f"{endpoint.address}: {error.code().name}: {details}"
             raise UnavailableError(f"watch: {trouble}") from error
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            raise UnavailableError(f"watch: {endpoint.address}: closed") from None
         except (TimeoutError, asyncio.InvalidStateError):
             self._calls.leave(endpoint)
             raise UnavailableError(f"watch: {endpoint.address} fell silent") from None

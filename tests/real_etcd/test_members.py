@@ -153,6 +153,29 @@ async def test_a_watcher_loses_nothing_while_members_die(
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_closing_a_store_fails_what_is_in_flight_and_cancels_nobody(
+    trio: Cluster, open_store: Callable[..., EtcdStore], prefix: str
+) -> None:
+    _, (follower, _) = split(trio)
+    store = open_store(follower)
+    watcher = Watcher(store, prefix, BootClock(), on_change=lambda _: None)
+    running = asyncio.create_task(watcher.run())
+    await watcher.wait_synced()
+    follower.freeze()
+    reading = asyncio.create_task(store.get(prefix + "k", timeout_s=1))
+    writing = asyncio.create_task(store.txn([], [Put(prefix + "k", b"")], timeout_s=1))
+    await asyncio.sleep(0.1)  # both are on their way
+    await store.close()
+    results = await asyncio.gather(reading, writing, return_exceptions=True)
+    assert [type(result) for result in results] == [UnavailableError, UnavailableError]
+    assert isinstance(results[1], UnavailableError)
+    assert results[1].maybe_applied
+    await until(lambda: watcher.problem != "", within_s=2)
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_the_version_comes_from_the_members_that_answer(
     trio: Cluster, open_store: Callable[..., EtcdStore]
 ) -> None:
