@@ -77,8 +77,9 @@ class _Answer:
 class _NotAnsweredError(Exception):
     """One address gave no answer; `sent`: the request may have arrived."""
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
+    def __init__(self, reason: str, *, method: str, sent: bool) -> None:
         super().__init__(reason)
+        self.method = method
         self.sent = sent
 
 
@@ -140,9 +141,13 @@ class AdminClient:
                 continue
             asked.add(base)
             try:
+                if method == "POST":
+                    # One that hangs takes a request and never answers: then nobody knows whether
+                    # it was done. So it must show that it answers before it gets a write.
+                    self._request(base, "GET", "/healthz", None, answer_s=self._limits.connect_s)
                 answer = self._request(base, method, path, body)
             except _NotAnsweredError as error:
-                if error.sent and method == "POST":
+                if error.sent and error.method == "POST":
                     raise UnreachableError(
                         f"{base} took the request but did not answer ({error}): it may have been "
                         "done; look before you repeat it"
@@ -160,8 +165,12 @@ class AdminClient:
             return refusal
         raise UnreachableError("no control plane answers: " + "; ".join(failures))
 
-    def _request(self, base: str, method: str, path: str, body: object) -> _Answer:
-        answer_s = self._limits.read_answer_s if method == "GET" else self._limits.write_answer_s
+    def _request(
+        self, base: str, method: str, path: str, body: object, *, answer_s: float = 0
+    ) -> _Answer:
+        if not answer_s:
+            reads = method == "GET"
+            answer_s = self._limits.read_answer_s if reads else self._limits.write_answer_s
         parts = urlsplit(base)
         connection = _connection(parts, self._limits.connect_s)
         sent = False
@@ -176,10 +185,10 @@ class AdminClient:
             response = connection.getresponse()
             content = response.read()
         except TimeoutError as error:
-            raise _NotAnsweredError("no answer in time", sent=sent) from error
+            raise _NotAnsweredError("no answer in time", method=method, sent=sent) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise _NotAnsweredError(reason.lower(), sent=sent) from error
+            raise _NotAnsweredError(reason.lower(), method=method, sent=sent) from error
         finally:
             connection.close()
         return _Answer(response.status, _parse(base, response.status, content), base)

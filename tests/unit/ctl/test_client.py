@@ -131,6 +131,15 @@ def test_a_write_that_was_sent_and_not_answered_is_not_sent_again(planes: Planes
     assert planes[1].asked == []
 
 
+def test_a_write_is_not_given_to_one_that_hangs(planes: Planes) -> None:
+    """A stopped process still takes connections; what it was given, nobody could tell of."""
+    planes[1].on(WRITE, 200, {"revision": 9})
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        address = f"http://127.0.0.1:{hangs.getsockname()[1]}"
+        asking = client(address, planes[1].url)
+        assert asking.post("/v1/catalog/apply", {}) == {"revision": 9}
+
+
 def test_a_read_that_was_not_answered_is_asked_of_the_next(planes: Planes) -> None:
     planes[0].answers[READ] = lambda _: (0, None)
     planes[1].on(READ, 200, {"id": "cp-2"})
