@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ha.store import StoreError
 from llmgw.control.core import endpoints, expiry, reconcile, settling
-from llmgw.control.core.events import NodeKnown, Ticked, TimersRestarted
+from llmgw.control.core.events import Heard, NodeKnown, Ticked, TimersRestarted
 from llmgw.control.core.fleet import Fleet
 from llmgw.control.core.plan import Drain, Plan, Start, Stop, apply_step
 from llmgw.control.errors import CommandError
@@ -131,15 +131,23 @@ class Term:
         while not self.leadership.ended.is_set():
             self._wake.clear()
             await self._pass()
+            # What a slow store took is no stall: agents were heard meanwhile.
+            self._last_pass_s = self._clock.now_s()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PASS_PERIOD_S):
                     await self._wake.wait()
             await asyncio.sleep(PASS_GAP_S)
 
     def fold(self, event: Event) -> None:
-        """Take in one event, and have a pass soon."""
+        """Take in one event, and have a pass soon if it can matter to one."""
+        before = self.fleet.nodes.get(event.node_id) if isinstance(event, Heard) else None
         for note in self.fleet.fold(event, self._clock.now_s()):
             _log.info(note, term=self.leadership.term)
+        if before is not None:
+            after = self.fleet.nodes[before.node_id]
+            # Thousands of heartbeats a second say only that a node lives: no pass for those.
+            if (after.state, after.facts) == (before.state, before.facts):
+                return
         self._wake.set()
 
     def wake(self) -> None:

@@ -51,8 +51,8 @@ LEASE_TTL_S = 2.0
 class SkewedClock:
     """The real clock of one process, which a test may move forward."""
 
-    def __init__(self) -> None:
-        self.skew_s = 0.0
+    def __init__(self, skew_s: float) -> None:
+        self.skew_s = skew_s
         self._boot = BootClock()
 
     def now_s(self) -> float:
@@ -125,9 +125,10 @@ async def running_plane(
     heartbeat_interval_s: float = 0.3,
     settle_cap_s: float = 30.0,
     limits: Limits | None = None,
+    skew_s: float = 0.0,
 ) -> AsyncIterator[Running]:
     """One control plane with both listeners, until the block ends."""
-    clock = SkewedClock()
+    clock = SkewedClock(skew_s)
     path = folder / f"{identity}.journal"
     journal = Journal(path, control_plane=identity)
     door = _Door()
