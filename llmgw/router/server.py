@@ -35,34 +35,54 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 75
 PROBE_INTERVALS_S = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 10.0, 30.0)
 _PREFIX = b"HTTP/1.1 "
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class _ProbedTransport:
-    """A transport that has sent the beginning of what its user is about to write."""
+class _Output:
+    """The transport as one answer sees it.
+
+    The head waits for the first piece of the body, which the router always sends right after it,
+    and both leave in one system call. Probes send the head's beginning ahead of it.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._sent = 0
+        self._probed = 0
+        self._head: bytes | None = None
+        self._body = False
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._transport, name)
 
-    def probe(self) -> None:
-        """Send one more byte of the status line."""
-        if self._sent < len(_PREFIX):
-            self._transport.write(_PREFIX[self._sent : self._sent + 1])
-            self._sent += 1
+    def probe(self, *, chunked: bool) -> None:
+        """Send a byte that belongs to the answer in any case, if there is one."""
+        if self._head is None and self._probed < len(_PREFIX):
+            self._transport.write(_PREFIX[self._probed : self._probed + 1])
+            self._probed += 1
+        elif self._body and chunked:
+            self._transport.write(b"0")
 
     def write(self, data: bytes) -> None:
-        """Write, without what was sent already."""
-        self._transport.write(data[self._sent :] if self._sent else data)
-        self._sent = 0
+        """What uvicorn writes: perhaps an interim answer, then a head, then pieces of the body."""
+        if self._body or data == _CONTINUE:
+            self._transport.write(data)
+        elif self._head is None:
+            self._head = data[self._probed :]
+        else:
+            self._body = True
+            self._transport.writelines((self._head, data))
 
 
 class Protocol(HttpToolsProtocol):
     """One client's connection."""
 
     _probe_timer: asyncio.TimerHandle | None = None
+
+    def on_headers_complete(self) -> None:
+        """A request begins; whoever answers a POST always sends a body."""
+        super().on_headers_complete()
+        if self.scope["method"] == "POST":
+            self.cycle.transport = cast("asyncio.Transport", _Output(self.transport))
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client will send no more; keep the connection if it may wait for an answer."""
@@ -71,8 +91,6 @@ class Protocol(HttpToolsProtocol):
             return None
         cycle.keep_alive = False
         if not self.pipeline:
-            if not cycle.response_started:
-                cycle.transport = cast("asyncio.Transport", _ProbedTransport(self.transport))
             self._probe(0)
         return True
 
@@ -95,10 +113,9 @@ class Protocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle.response_complete or self.transport.is_closing():
             return
-        if isinstance(cycle.transport, _ProbedTransport) and not cycle.response_started:
-            cycle.transport.probe()
-        elif cycle.response_started and cycle.chunked_encoding:
-            self.transport.write(b"0")
+        output = cast("object", cycle.transport)
+        if isinstance(output, _Output):
+            output.probe(chunked=bool(cycle.chunked_encoding))
         if number + 1 < len(PROBE_INTERVALS_S):
             loop = asyncio.get_running_loop()
             self._probe_timer = loop.call_later(
