@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from llmgw.wire.link import Dialer, Hello, LeaderStream
 
 HELLO_TIMEOUT_S = 5.0
-GRACE_S = 0.25
+GRACE_S = 0.5
 RESOLVE_INTERVAL_S = 1.0
 RESOLVE_TIMEOUT_S = 3.0
 STORY_INTERVAL_S = 10.0

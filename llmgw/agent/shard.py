@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ha.clock import Clock
-    from llmgw.agent.engines.base import Engine
+    from llmgw.agent.engines.base import Engine, Launch
     from llmgw.agent.records import Record, Records
 _log = get_logger(__name__)
 
@@ -141,10 +141,8 @@ class Shard:
     async def run(self) -> None:
         """Live until nothing is left of the engine; the last state is STOPPED or FAILED."""
         try:
-            if self._process is None:
-                self._process = await self._start()
-            if self._process is not None:
-                await self._watch(self._process)
+            if self._process is not None or await self._start():
+                await self._watch()
         except (StartError, OSError) as error:
             await self.fail(str(error))
         finally:
@@ -153,13 +151,13 @@ class Shard:
 
     # ---- start -------------------------------------------------------------------------------
 
-    async def _start(self) -> EngineProcess | None:
-        """Returns the engine to watch; None when a stop came first."""
+    async def _start(self) -> bool:
+        """Returns whether there is an engine to watch; a stop may have come first."""
         spec, around = self.record.spec, self._around
         await around.records.save(self.record)
         if self._ending.is_set():
             await self._move(ShardState.STOPPED, self._end_reason)
-            return None
+            return False
         engine = self._engine()
         try:
             launch = await asyncio.to_thread(engine.launch, spec, around.address)
@@ -169,18 +167,32 @@ class Shard:
             raise StartError(f"port {spec.http_port} of {around.address} is taken: {problem}")
         self._note(started_s=around.clock.now_s())
         await self._move(ShardState.STARTING, f"running {launch.argv[0]}")
-        process = await asyncio.to_thread(
-            spawn,
-            launch.argv,
-            launch.environment,
-            output=Path(self.record.output),
-            folder=around.records.state_dir,
-            token=self.record.launch_token,
-        )
-        self._note(identity=process.identity)
+        self._process = await self._spawn(launch)
+        self._note(identity=self._process.identity)
         await self._save()
         around.on_change(self)
-        return process
+        return True
+
+    async def _spawn(self, launch: Launch) -> EngineProcess:
+        """Not to be left half done: an agent that is told to stop just now still takes note."""
+        spawning = asyncio.create_task(
+            asyncio.to_thread(
+                spawn,
+                launch.argv,
+                launch.environment,
+                output=Path(self.record.output),
+                folder=self._around.records.state_dir,
+                token=self.record.launch_token,
+            )
+        )
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            process = await spawning
+            self._note(identity=process.identity)
+            await self._save()
+            process.release()
+            raise
 
     def _engine(self) -> Engine:
         name = self.record.spec.profile.engine
@@ -193,8 +205,10 @@ class Shard:
 
     # ---- watch -------------------------------------------------------------------------------
 
-    async def _watch(self, process: EngineProcess) -> None:
+    async def _watch(self) -> None:
         """Until the engine dies, is to end, or is not ready in time."""
+        if (process := self._process) is None:
+            raise AssertionError("nothing to watch")
         process.watch()
         async with asyncio.TaskGroup() as group:
             waiting = [

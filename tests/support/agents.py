@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from llmgw.wire.link import Dialer
 
 PACED_ENGINE = Path(__file__).with_name("paced_engine.py")
-QUICK = Limits(stop_grace_s=1.0, drain_timeout_s=5.0)
-WAIT_S = 15.0
+QUICK = Limits(stop_grace_s=1.0, drain_timeout_s=3.0)
+WAIT_S = 30.0
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from llmgw.domain.shard import ShardReport, ShardState
     from llmgw.wire.link import NodeStream, TlsFiles
 
-WAIT_S = 15.0
+WAIT_S = 30.0
 T = TypeVar("T")
 
 

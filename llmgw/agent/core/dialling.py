@@ -90,7 +90,8 @@ class Candidates:
     def settled(self, silent: int) -> bool:
         """Whether to attach to the best without waiting for more answers.
 
-        A term below one that is known of is never settled: the shell's grace decides then.
+        While somebody is silent, or the best term is below one that is known of, it is not: the
+        shell's grace decides then.
 
         Args:
             silent: how many dialled addresses have not answered yet.
@@ -98,5 +99,4 @@ class Candidates:
         if self.best is None:
             return False
         expected = max(self.named_term, self.highest_term)
-        term = self.accepted[self.best]
-        return term > expected or (term == expected and silent == 0)
+        return silent == 0 and self.accepted[self.best] >= expected

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from llmgw.agent.core.dialling import Target
-from llmgw.agent.search import ControlName, Search, resolve
+from llmgw.agent.search import HELLO_TIMEOUT_S, ControlName, Search, resolve
 from llmgw.domain.messages import (
     CommandResult,
     LeaderHeartbeat,
@@ -40,9 +40,11 @@ async def three(port: int) -> AsyncIterator[list[FakeLeader]]:
     planes = [FakeLeader(leading=False, leader_id=f"cp{i}") for i in range(3)]
     for plane, host in zip(planes, HOSTS, strict=True):
         await plane.start(host, port)
-    yield planes
-    for plane in planes:
-        await plane.stop()
+    try:
+        yield planes
+    finally:
+        for plane in planes:
+            await plane.stop()
 
 
 def lead(planes: Sequence[FakeLeader], index: int, term: int) -> None:
@@ -66,7 +68,7 @@ async def test_the_leader_is_found_among_three_addresses_in_any_order(
                 for plane in planes:
                     if not plane.leading:
                         plane.cut()
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(5):
                     await planes[index].registered()
                     await until(lambda: sum(plane.streams_open for plane in planes) == 1, "one")
             assert sum(plane.streams_open for plane in planes) == 1
@@ -98,7 +100,10 @@ async def test_a_silent_address_delays_nobody(state_dir: Path, leader: FakeLeade
         hung.bind(("127.0.0.1", 0))
         hung.listen()
         address = f"127.0.0.1:{hung.getsockname()[1]}"
-        async with running(make_agent(state_dir, address, leader.address)), asyncio.timeout(2):
+        async with (
+            running(make_agent(state_dir, address, leader.address)),
+            asyncio.timeout(HELLO_TIMEOUT_S - 1),
+        ):
             await leader.registered()
 
 
