@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from llmgw.domain.messages import Down, DownBody
     from llmgw.wire.link import LeaderStream
 
-WAIT_S = 8.0
+WAIT_S = 15.0
 LEASE_TTL_S = 2.0
 
 
@@ -122,7 +122,7 @@ async def running_plane(
     identity: str = "cp1",
     *,
     tls: TlsFiles | None = None,
-    heartbeat_interval_s: float = 0.3,
+    heartbeat_interval_s: float = 2.0,
     settle_cap_s: float = 30.0,
     limits: Limits | None = None,
     skew_s: float = 0.0,

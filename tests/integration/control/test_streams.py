@@ -162,7 +162,10 @@ async def test_a_silent_agents_stream_is_closed_after_three_periods(
     store: MemoryStore, tmp_path: Path
 ) -> None:
     silent, speaking = Agent("node-a"), Agent("node-b")
-    async with running_plane(store, tmp_path) as running, agents(silent, speaking):
+    async with (
+        running_plane(store, tmp_path, heartbeat_interval_s=0.5) as running,
+        agents(silent, speaking),
+    ):
         await running.leads()
         await silent.attach(running.agents, heartbeat_s=600.0)
         await speaking.attach(running.agents)
@@ -185,7 +188,7 @@ async def test_a_heartbeat_whose_tick_stands_still_is_no_sign_of_life(
             await agent.say(AgentHeartbeat(7))
             await asyncio.sleep(0.05)
 
-    async with running_plane(store, tmp_path) as running, agents(agent):
+    async with running_plane(store, tmp_path, heartbeat_interval_s=0.5) as running, agents(agent):
         await running.leads()
         await agent.attach(running.agents, heartbeat_s=600.0)
         hanging = asyncio.create_task(hang())
