@@ -132,8 +132,11 @@ async def test_the_last_good_addresses_serve_when_names_fail(leader: FakeLeader)
 async def test_the_term_is_on_disk_when_register_arrives(
     state_dir: Path, leader: FakeLeader
 ) -> None:
+    term = state_dir / "term"
     on_disk: list[object] = []
-    leader.on_register = lambda _: on_disk.append(json.loads((state_dir / "term").read_text()))
+    leader.on_register = lambda _: on_disk.append(
+        json.loads(term.read_text()) if term.exists() else None
+    )
     async with running(make_agent(state_dir, leader.address)):
         await leader.registered()
     assert on_disk == [{"version": 1, "term": 5}]
