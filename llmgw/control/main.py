@@ -52,6 +52,34 @@ Text = Annotated[str | None, typer.Option()]
 File = Annotated[Path | None, typer.Option()]
 Seconds = Annotated[float | None, typer.Option(metavar="SECONDS")]
 Number = Annotated[int | None, typer.Option()]
+Id = Annotated[
+    str | None, typer.Option(help="name of this control plane [default: the host's name]")
+]
+Cluster = Annotated[str | None, typer.Option(help="name of the cluster in etcd [default: default]")]
+Etcd = Annotated[
+    list[str] | None, typer.Option(metavar="HOST:PORT", help="etcd endpoint; repeatable")
+]
+AgentListen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="where agents connect [default: 127.0.0.1:8443]"),
+]
+AgentAddress = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="what agents are told [default: --agent-listen]"),
+]
+AdminListen = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="the admin API [default: 127.0.0.1:8081]")
+]
+AdminAddress = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="what others are told [default: --admin-listen]"),
+]
+Insecure = Annotated[bool | None, typer.Option("--insecure", help="agents connect without TLS")]
+JournalFile = Annotated[
+    Path | None, typer.Option(help="record roles, commands and writes in this file")
+]
+LogForm = Annotated[str | None, typer.Option(help="console or json")]
+Config = Annotated[Path | None, typer.Option(help="a TOML file with these settings")]
 
 
 class PortTakenError(Exception):
@@ -60,36 +88,18 @@ class PortTakenError(Exception):
 
 def command(
     *,
-    id: Annotated[  # noqa: A002 - the flag's name
-        str | None, typer.Option(help="name of this control plane [default: the host's name]")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="name of the cluster in etcd [default: default]")
-    ] = None,
-    etcd: Annotated[
-        list[str] | None, typer.Option(metavar="HOST:PORT", help="etcd endpoint; repeatable")
-    ] = None,
+    id: Id = None,  # noqa: A002 - the flag's name
+    cluster: Cluster = None,
+    etcd: Etcd = None,
     etcd_ca: File = None,
     etcd_cert: File = None,
     etcd_key: File = None,
     etcd_user: Text = None,
     etcd_password_file: File = None,
-    agent_listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="where agents connect [default: 127.0.0.1:8443]"),
-    ] = None,
-    agent_address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="what agents are told [default: --agent-listen]"),
-    ] = None,
-    admin_listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="the admin API [default: 127.0.0.1:8081]"),
-    ] = None,
-    admin_address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="what others are told [default: --admin-listen]"),
-    ] = None,
+    agent_listen: AgentListen = None,
+    agent_address: AgentAddress = None,
+    admin_listen: AdminListen = None,
+    admin_address: AdminAddress = None,
     lease_ttl_s: Seconds = None,
     heartbeat_interval_s: Seconds = None,
     suspect_after_s: Seconds = None,
@@ -100,14 +110,10 @@ def command(
     tls_ca: File = None,
     tls_cert: File = None,
     tls_key: File = None,
-    insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="agents connect without TLS")
-    ] = None,
-    journal: Annotated[
-        Path | None, typer.Option(help="record roles, commands and writes in this file")
-    ] = None,
-    log_format: Annotated[str | None, typer.Option(help="console or json")] = None,
-    config: Annotated[Path | None, typer.Option(help="a TOML file with these settings")] = None,
+    insecure: Insecure = None,
+    journal: JournalFile = None,
+    log_format: LogForm = None,
+    config: Config = None,
 ) -> None:
     """Run one control plane: it campaigns, and leads, freezes or stands by."""
     flags = {name: value for name, value in locals().items() if name != "config"}
