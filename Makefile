@@ -65,7 +65,7 @@ bench: setup ## print the figures of bench/
 	$(BIN)/python -m bench $(ARGS)
 
 compose-test: setup ## as root with Docker: the compose/ cluster, started and checked
-	$(BIN)/pytest -m compose $(ARGS)
+	$(BIN)/pytest -m compose tests/compose $(ARGS)
 
 clean: ## remove what setup and the tests made here
 	rm -rf $(VENV) .venv-proto .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build
