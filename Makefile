@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Most tests wait for processes, so more of them than cores run side by side.
+WORKERS ?= 4
 PIP_FLAGS ?= --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 
@@ -24,7 +26,8 @@ demo: setup ## run the whole system here with a small real model (ARGS=--once en
 	$(BIN)/llmgw up $(ARGS)
 
 test: setup ## every test that needs neither root nor Docker (ARGS passes on to pytest)
-	$(BIN)/pytest -m 'not compose' $(ARGS)
+	$(BIN)/pytest -m 'not compose and not alone' -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -m 'alone' $(ARGS)
 
 check: lint types imports proto-check ## everything that reads the code without running it
 

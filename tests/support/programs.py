@@ -87,6 +87,10 @@ class Cluster:
     def agent_address(self, number: int = 1) -> str:
         return f"127.0.0.{number}:{self.base + 2}"
 
+    def node_address(self, number: int = 1) -> str:
+        """A loopback address of this cluster's own: engines of all clusters use the same ports."""
+        return f"127.{self.base >> 8}.{self.base & 255}.{number}"
+
     def _etcd(self) -> list[str]:
         return [part for endpoint in self.endpoints for part in ("--etcd", endpoint)]
 
@@ -109,7 +113,7 @@ class Cluster:
         program = await start(
             name,
             self.folder,
-            *("agent", "--node-id", name, *dial, "--address", f"127.0.1.{number}"),
+            *("agent", "--node-id", name, *dial, "--address", self.node_address(number)),
             *("--state-dir", str(self.folder / name)),
             *(args or ("--insecure",)),
         )
@@ -139,10 +143,11 @@ class Cluster:
         return status
 
     async def leads(self, number: int = 1, timeout_s: float = 20) -> None:
-        """Wait until this control plane leads."""
+        """Wait until this control plane leads and has finished its start."""
 
         async def leading() -> bool:
-            return bool((await self.status(number))["role"] == "leading")
+            status = await self.status(number)
+            return status["role"] == "leading" and status["agents"] is not None
 
         await until(f"cp-{number} leads", leading, timeout_s)
 
