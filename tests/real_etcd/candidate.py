@@ -1,6 +1,6 @@
 """A candidate as a process of its own, which writes as fast as it may while it leads.
 
-Run as `python -m tests.real_etcd.candidate ENDPOINT PREFIX IDENTITY LEASE_TTL_S GUARDS`. Every
+Run as `python -m tests.real_etcd.candidate ENDPOINTS PREFIX IDENTITY LEASE_TTL_S GUARDS`. Every
 write puts `PREFIX + "writes"` to `IDENTITY`. Each change of role is a line on standard output.
 
 GUARDS says what keeps it from writing when it should not: `deadline+fence`, or only one of the two
@@ -35,8 +35,8 @@ class BelieverElector(Elector):
         return 1.0
 
 
-async def main(endpoint: str, prefix: str, identity: str, lease_ttl_s: str, guards: str) -> None:
-    store = EtcdStore([endpoint])
+async def main(endpoints: str, prefix: str, identity: str, lease_ttl_s: str, guards: str) -> None:
+    store = EtcdStore(endpoints.split(","))
     kind = Elector if "deadline" in guards else BelieverElector
     elector = kind(
         store,

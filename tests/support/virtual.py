@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SCENARIO_MAX_S = 3600.0
+
 
 class DeadlockError(RuntimeError):
     """Every task is blocked and no timer is armed."""
@@ -79,10 +81,15 @@ class ManualClock:
         self._now_s += seconds
 
 
-def run_virtual(scenario: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a loop of virtual time."""
+def run_virtual(scenario: Coroutine[Any, Any, T], *, within_s: float = SCENARIO_MAX_S) -> T:
+    """Run a coroutine on a loop of virtual time; it fails if it takes longer than `within_s`."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(within_s):
+            return await scenario
+
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(scenario)
+        return runner.run(bounded())
 
 
 async def until(condition: Callable[[], bool], *, within_s: float, step_s: float = 0.01) -> None:

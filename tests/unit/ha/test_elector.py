@@ -3,89 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ha.core.election import LeaderSeen
-from ha.elector import (
-    TERM_JUMP_MAX,
-    ElectionKeys,
-    Elector,
-    Leadership,
-    NotLeaderError,
-    Role,
-    Timing,
-    Transition,
-)
-from ha.memory import MemoryStore
-from ha.store import Delete, ModRevisionIs, Put, RejectedError, UnavailableError
-from tests.support.faulty import FaultyStore
+from ha.elector import NotLeaderError, Role, Transition
+from ha.store import Delete, Put
+from tests.support.election import KEYS, MARGIN_S, TTL_S, value, world
 from tests.support.virtual import LoopClock, run_virtual, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-KEYS = ElectionKeys("/e/leader", "/e/term", "/e/candidates/")
-TTL_S = 5.0
-MARGIN_S = 0.5
-
-
-class World:
-    """Candidates on one store, each behind faults of its own."""
-
-    def __init__(self) -> None:
-        self.clock = LoopClock()
-        self.memory = MemoryStore(self.clock)
-        self.stores: dict[str, FaultyStore] = {}
-        self.electors: dict[str, Elector] = {}
-        self.heard: dict[str, list[Transition]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    def start(self, name: str, *, clock: LoopClock | None = None, down: bool = False) -> Elector:
-        store = self.stores[name] = FaultyStore(self.memory)
-        store.down = down
-        heard = self.heard[name] = []
-        elector = self.electors[name] = Elector(
-            store,
-            clock or self.clock,
-            keys=KEYS,
-            identity=name,
-            facts={"address": f"{name}:1"},
-            timing=Timing(lease_ttl_s=TTL_S),
-            random=random.Random(1),
-            on_transition=heard.append,
-        )
-        self._tasks[name] = asyncio.create_task(elector.run())
-        return elector
-
-    async def kill(self, name: str) -> None:
-        self._tasks[name].cancel()
-        await asyncio.gather(self._tasks.pop(name), return_exceptions=True)
-
-    async def end(self) -> None:
-        for name in list(self._tasks):
-            await self.kill(name)
-
-    def now_s(self) -> float:
-        return self.clock.now_s()
-
-
-@contextlib.asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    created = World()
-    try:
-        yield created
-    finally:
-        await created.end()
-
-
-async def value(store: MemoryStore, key: str) -> bytes | None:
-    item = await store.get(key, timeout_s=1)
-    return item.value if item else None
 
 
 def test_one_of_three_leads_and_all_are_listed() -> None:
@@ -388,119 +314,11 @@ def test_terms_go_on_above_the_highest_seen_after_the_counter_was_lost() -> None
     run_virtual(scenario())
 
 
-async def _leading(w: World) -> tuple[Elector, Leadership]:
-    elector = w.start("a")
-    return elector, await elector.lead()
-
-
-def test_a_write_tells_apart_a_broken_fence_and_a_compare_that_does_not_hold() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            a, leadership = await _leading(w)
-            write = Put("/k", b"1")
-            result = await leadership.txn([ModRevisionIs("/k", 99)], [write], timeout_s=1)
-            assert not result.succeeded
-            assert a.is_leader()
-            w.stores["a"].watch_gate.clear()  # the watch does not tell
-            await w.memory.txn([], [Delete(KEYS.leader)], timeout_s=1)
-            with pytest.raises(NotLeaderError):
-                await leadership.txn([ModRevisionIs("/k", 0)], [write], timeout_s=1)
-            assert leadership.ended.is_set()
-            assert a.role is Role.STANDBY
-
-    run_virtual(scenario())
-
-
-def test_a_write_of_unknown_outcome_says_so() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            _, leadership = await _leading(w)
-            w.stores["a"].lose_answers = 1
-            with pytest.raises(UnavailableError) as caught:
-                await leadership.txn([], [Put("/k", b"1")], timeout_s=1)
-            assert caught.value.maybe_applied
-
-    run_virtual(scenario())
-
-
-def test_a_write_does_not_outlast_the_lease() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            a, leadership = await _leading(w)
-            w.stores["a"].hung = True
-            deadline_s = a._core.deadline_s
-            with pytest.raises(UnavailableError):
-                await leadership.txn([], [Put("/k", b"1")], timeout_s=60)
-            assert w.now_s() <= deadline_s
-
-    run_virtual(scenario())
-
-
-def test_raising_the_term_keeps_the_leadership_and_its_fence() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            a, leadership = await _leading(w)
-            assert await a.raise_term(above=700) == 701
-            assert (leadership.term, a.term) == (701, 701)
-            assert await value(w.memory, KEYS.term) == b"701"
-            assert json.loads(await value(w.memory, KEYS.leader) or b"")["term"] == 701
-            assert await a.raise_term(above=3) == 701, "it is above that already"
-            assert (await leadership.txn([], [Put("/k", b"1")], timeout_s=1)).succeeded
-            await asyncio.sleep(10)
-            assert await a.lead() is leadership
-            assert w.heard["a"][-1] == Transition(
-                Role.LEADING, Role.LEADING, 701, "term raised from 1"
-            )
-            with pytest.raises(RejectedError, match="more than"):
-                await a.raise_term(above=702 + TERM_JUMP_MAX)
-
-    run_virtual(scenario())
-
-
-def test_a_raise_whose_answer_was_lost_shows_in_the_key() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            a, leadership = await _leading(w)
-            w.stores["a"].lose_answers = 1
-            with pytest.raises(UnavailableError):
-                await a.raise_term(above=700)
-            await until(lambda: leadership.term == 701, within_s=1)
-            assert await a.lead() is leadership
-
-    run_virtual(scenario())
-
-
-def test_a_standby_may_not_raise_the_term() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            await _leading(w)
-            b = w.start("b")
-            await asyncio.sleep(1)
-            with pytest.raises(NotLeaderError):
-                await b.raise_term(above=7)
-
-    run_virtual(scenario())
-
-
-def test_resigning_ends_the_term_even_if_the_store_is_down() -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            a, leadership = await _leading(w)
-            w.stores["a"].down = True
-            await a.resign("shutting down")
-            assert leadership.ended.is_set()
-            with pytest.raises(NotLeaderError, match="over"):
-                await leadership.txn([], [Put("/k", b"1")], timeout_s=1)
-            await asyncio.sleep(TTL_S)
-            assert await value(w.memory, KEYS.leader) is None, "the lease ran out by itself"
-
-    run_virtual(scenario())
-
-
 def test_wait_change_wakes_on_another_leader() -> None:
     async def scenario() -> None:
         async with world() as w:
-            a, _ = await _leading(w)
+            a = w.start("a")
+            await a.lead()
             b = w.start("b")
             await asyncio.sleep(1)
             c = w.start("c")
