@@ -23,8 +23,9 @@ from llmgw.domain.messages import (
     StartShard,
     StopShard,
 )
-from llmgw.wire.link import GrpcDialer
+from llmgw.wire.link import GrpcDialer, RefusedError, TlsFiles
 from tests.support.agents import free_port, make_agent, paced_spec, running, until
+from tests.support.certificates import TestCa
 from tests.support.fake_leader import FakeLeader
 
 if TYPE_CHECKING:
@@ -105,6 +106,27 @@ async def test_a_silent_address_delays_nobody(state_dir: Path, leader: FakeLeade
             asyncio.timeout(HELLO_TIMEOUT_S - 1),
         ):
             await leader.registered()
+
+
+async def test_the_name_not_the_address_is_what_tls_verifies(tmp_path: Path) -> None:
+    """The certificate is for 127.0.0.9; the leader listens on 127.0.0.1."""
+    ca = TestCa(tmp_path)
+    server, node = ca.issue("cp", ["127.0.0.9"]), ca.issue("n1")
+    authority = ca.path.read_bytes()
+    tls = TlsFiles(authority, server.certificate.read_bytes(), server.key.read_bytes())
+    leader = FakeLeader(term=5, tls=tls)
+    await leader.start()
+    dialer = GrpcDialer(
+        tls=TlsFiles(authority, node.certificate.read_bytes(), node.key.read_bytes())
+    )
+    stream = dialer.open(leader.address, "127.0.0.9")
+    assert (await stream.hello()).term == 5
+    await stream.close()
+    stream = dialer.open(leader.address, "127.0.0.1")
+    with pytest.raises(RefusedError):
+        await stream.hello()
+    await stream.close()
+    await leader.stop()
 
 
 async def test_localhost_is_resolved_and_an_unknown_name_is_none() -> None:
@@ -240,6 +262,7 @@ async def test_a_frozen_leader_is_alive(state_dir: Path, leader: FakeLeader) -> 
 
 STOPPABLE = """
 import asyncio, sys
+from tests.support.certificates import TestCa
 from tests.support.fake_leader import FakeLeader
 async def main():
     leader = FakeLeader(term=int(sys.argv[2]))
