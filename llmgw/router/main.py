@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 from pathlib import Path
@@ -109,6 +110,8 @@ def command(  # noqa: PLR0917 - typer turns every parameter into a flag
     except OSError as error:
         reason = error.strerror or str(error)
         _fail(f"cannot listen on {settings.listen} (--listen): {reason}", EXIT_FAILED)
+    # What was imported stays for good: no collection needs to look at it again.
+    gc.freeze()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings, store_arguments, listener))

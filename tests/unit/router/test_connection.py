@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, cast
 
 import pytest
@@ -36,8 +37,8 @@ class Time:
 class Transport(asyncio.Transport):
     """What the connection does to its socket."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        super().__init__({"socket": connection})
         self.sent = b""
         self.aborted = False
         self.reading = True
@@ -191,6 +192,7 @@ async def test_a_connection_that_cannot_be_trusted_is_not_used_again(answer: byt
 async def test_neither_is_one_whose_request_was_not_wholly_sent_or_answer_not_wholly_read() -> None:
     peer = Peer()
     peer.feed(SIZED, [])
+    assert await peer.whole() == (200, b"hello world")
     peer.transport.unsent = 1
     assert not peer.connection.finish()
     peer = Peer()
@@ -206,6 +208,20 @@ async def test_bytes_that_nobody_asked_for_close_an_idle_connection() -> None:
     assert peer.connection.usable()
     peer.connection.data_received(b"HTTP/1.1 408 Timeout\r\n\r\n")
     assert not peer.connection.usable()
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Timeout\r\n\r\n"])
+async def test_a_close_that_has_arrived_but_was_not_handled_yet_counts(said: bytes) -> None:
+    mine, other = socket.socketpair()
+    with mine, other:
+        connection = Connection(Time(), lambda _: None)
+        connection.connection_made(Transport(mine))
+        assert connection.usable()
+        if said:
+            other.sendall(said)
+        else:
+            other.close()
+        assert not connection.usable()
 
 
 async def test_a_reader_that_is_slow_holds_the_engine_back() -> None:
