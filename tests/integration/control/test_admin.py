@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from ha.store import Listing
+
 HEAD = "/llmgw/test/catalog/head"
 M = model(aliases=["x"]).model_dump(mode="json")
 
@@ -91,6 +93,29 @@ async def test_a_catalog_that_changed_meanwhile_is_not_overwritten(
         status, error = await admin.post("/v1/catalog/apply", body)
         assert (status, error["error"]["code"]) == (409, "conflict")
         assert error["error"]["revision"] == applied["revision"]
+
+
+async def test_two_changes_at_once_are_both_in_force(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reading and swapping somebody else swaps: the change is computed anew, not lost."""
+    async with running_plane(store, tmp_path) as running, client(running) as admin:
+        await running.leads()
+        other = running.plane.catalog_writer()
+        assert other is not None
+        real_list, meanwhile = store.list, [model("other").model_dump(mode="json")]
+
+        async def list_(prefix: str, *, timeout_s: float) -> Listing:
+            listing = await real_list(prefix, timeout_s=timeout_s)
+            if prefix.endswith("catalog/") and meanwhile:
+                raw = [meanwhile.pop()]
+                await other.apply(raw, prune=False, who="other", expected_revision=None)
+            return listing
+
+        monkeypatch.setattr(store, "list", list_)
+        status, _ = await admin.post("/v1/catalog/apply", {"models": [M]})
+        assert status == 200
+        await until(lambda: set(running.plane.view.head.models) == {"m", "other"}, within_s=WAIT_S)
 
 
 async def test_an_invalid_catalog_names_every_field(store: MemoryStore, tmp_path: Path) -> None:
