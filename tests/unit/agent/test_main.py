@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from llmgw.agent import main
 from llmgw.agent.errors import StateDirError
 from llmgw.agent.main import AgentSettings, command, locked, split_address
 from llmgw.kit.settings import SettingsError, load_settings
@@ -94,7 +95,11 @@ def test_one_agent_per_state_directory(tmp_path: Path) -> None:
         (["--control", "x:1", "--insecure", "--state-dir", "/proc/x"], 1, "--state-dir /proc/x"),
     ],
 )
-def test_a_mistake_is_one_line_and_an_exit_code(arguments: list[str], code: int, line: str) -> None:
+def test_a_mistake_is_one_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, line: str
+) -> None:
+    # Logs would stay bound to the runner's standard error, which is closed afterwards.
+    monkeypatch.setattr(main, "configure_logs", lambda *_: None)
     app = typer.Typer()
     app.command()(command)
     result = CliRunner().invoke(app, arguments)
