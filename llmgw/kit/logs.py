@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Literal
+from typing import Literal, TextIO, cast
 
 import structlog
 
@@ -27,21 +28,28 @@ def configure_logs(program: str, log_format: LogFormat = "console", level: str =
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(program=program)
     logging.basicConfig(level=level, handlers=[_Forward()], force=True)
 
 
+class _StandardError(io.TextIOBase):
+    """Standard error as it is now: a logger may outlive a stream that replaced it for a while."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 class _Forward(logging.Handler):
     """Lines of the standard library's loggers, which `ha` uses, in the same form as all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            structlog.get_logger(module=record.name).log(record.levelno, record.getMessage())
-        except ValueError:
-            self.handleError(record)
+        structlog.get_logger(module=record.name).log(record.levelno, record.getMessage())
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:

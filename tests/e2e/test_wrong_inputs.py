@@ -144,8 +144,8 @@ async def test_an_engine_that_cannot_run_says_why_and_is_not_tried_in_a_loop(
     assert code == 200, answer
 
     async def said() -> dict[str, Any] | None:
-        (entry,) = (await one_node.status())["models"]
-        return entry if reason in entry["reason"] else None
+        entries = (await one_node.status())["models"]
+        return next((entry for entry in entries if reason in entry["reason"]), None)
 
     await until(f"the model's reason names {reason!r}", said, 20)
     await asyncio.sleep(4)
@@ -160,8 +160,8 @@ async def test_an_engine_nobody_has_is_said_per_node(one_node: Cluster) -> None:
     assert code == 200, answer
 
     async def said() -> bool:
-        (entry,) = (await one_node.status())["models"]
-        return "node-1" in entry["reason"] and "sglang" in entry["reason"]
+        reasons = [entry["reason"] for entry in (await one_node.status())["models"]]
+        return any("node-1" in reason and "sglang" in reason for reason in reasons)
 
     await until("the model's reason names node and engine", said, 10)
     assert (await one_node.status())["replicas"] == []

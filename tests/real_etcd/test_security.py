@@ -10,7 +10,7 @@ import pytest
 
 from ha.etcd import EtcdStore, EtcdTls
 from ha.store import Put, RejectedError, UnavailableError
-from tests.support.certificates import Pair, TestCa
+from tests.support.certs import Pair, TestCa
 from tests.support.etcd import Cluster, Tls, running_cluster
 
 if TYPE_CHECKING:

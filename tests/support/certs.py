@@ -1,4 +1,7 @@
-"""Certificates for tests: a CA, and leaves with any mix of common name, SAN and key usage."""
+"""Certificates for tests: a CA, and leaves with any mix of common name, SAN and key usage.
+
+`Authority` keeps them in memory, for our own link; `TestCa` in files, for programs.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from llmgw.wire.link import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 CLIENT = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 SERVER = (ExtendedKeyUsageOID.SERVER_AUTH,)
@@ -90,3 +94,32 @@ def _builder(
         .not_valid_before(now - dt.timedelta(hours=1))
         .not_valid_after(now + dt.timedelta(days=1))
     )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Paths of a certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class TestCa:
+    """An authority whose certificates are files; its own is at `path`."""
+
+    __test__ = False
+
+    def __init__(self, directory: Path, name: str = "test-ca") -> None:
+        self._directory = directory
+        self._authority = Authority.create(name)
+        self.path = directory / f"{name}.pem"
+        self.path.write_bytes(self._authority.pem)
+
+    def issue(self, common_name: str, addresses: Sequence[str] = ()) -> Pair:
+        """A pair for clients, and for servers at these IP addresses."""
+        files = self._authority.issue(common_name, addresses=addresses, usage=(*CLIENT, *SERVER))
+        base = self._directory / common_name
+        pair = Pair(base.with_name(f"{common_name}.pem"), base.with_name(f"{common_name}-key.pem"))
+        pair.certificate.write_bytes(files.certificate)
+        pair.key.write_bytes(files.key)
+        return pair

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.support.certificates import Pair
+    from tests.support.certs import Pair
 
 START_TRIES_MAX = 4
 READY_WITHIN_S = 30.0

@@ -25,7 +25,7 @@ from llmgw.domain.messages import (
 )
 from llmgw.wire.link import GrpcDialer, RefusedError, TlsFiles
 from tests.support.agents import free_port, make_agent, paced_spec, running, until
-from tests.support.certificates import TestCa
+from tests.support.certs import TestCa
 from tests.support.fake_leader import FakeLeader
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ async def test_a_frozen_leader_is_alive(state_dir: Path, leader: FakeLeader) -> 
 
 STOPPABLE = """
 import asyncio, sys
-from tests.support.certificates import TestCa
+from tests.support.certs import TestCa
 from tests.support.fake_leader import FakeLeader
 async def main():
     leader = FakeLeader(term=int(sys.argv[2]))

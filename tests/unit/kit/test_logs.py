@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,3 +62,18 @@ def test_console_lines_have_no_colours_in_a_file(capsys: pytest.CaptureFixture[s
     configure_logs("agent")
     get_logger("x").info("plain")
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_logger_outlives_a_stream_that_stood_in_for_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Test runners and pagers replace the stream, and close it; nobody's log line may raise then."""
+    stand_in, later = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stand_in)
+    configure_logs("router", "json")
+    log = get_logger("somewhere")
+    log.info("before")
+    monkeypatch.setattr(sys, "stderr", later)
+    stand_in.close()
+    log.info("after")
+    assert "after" in later.getvalue()
