@@ -67,7 +67,7 @@ def test_console_lines_have_no_colours_in_a_file(capsys: pytest.CaptureFixture[s
 def test_a_logger_outlives_a_stream_that_stood_in_for_standard_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Test runners and pagers replace the stream, and close it; nobody's log line may raise then."""
+    """Test runners replace the stream, and close it; nobody's log line may raise then."""
     stand_in, later = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", stand_in)
     configure_logs("router", "json")
