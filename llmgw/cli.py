@@ -7,6 +7,7 @@ never loads gRPC. A mistake on the command line is one line on standard error th
 
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The entry point of the `llmgw` script."""
+    # gRPC's core tells of every closed connection on standard error, in a form of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -17,7 +17,7 @@ import aiohttp
 from tests.support.system import ROOT, free_port_base, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 
@@ -53,14 +53,17 @@ class Program:
         os.kill(self.process.pid, number)
 
 
-async def start(name: str, folder: Path, *args: str) -> Program:
-    """Start `llmgw ARGS`."""
+async def start(
+    name: str, folder: Path, *args: str, env: Mapping[str, str] | None = None
+) -> Program:
+    """Start `llmgw ARGS`, with these variables besides the test's own."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "llmgw", *args),
             cwd=ROOT,
+            env={**os.environ, **(env or {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -76,6 +79,8 @@ class Cluster:
         self.endpoints = endpoints
         self.base = free_port_base()
         self.programs: list[Program] = []
+        self.env: dict[str, dict[str, str]] = {}
+        """Environment of programs by name, for those that a test wants to deceive."""
 
     @property
     def router(self) -> str:
@@ -103,6 +108,7 @@ class Cluster:
             *("--agent-listen", self.agent_address(number)),
             *("--admin-listen", f"127.0.0.{number}:{self.base + 1}"),
             *(args or ("--insecure", "--heartbeat-interval-s", "1")),
+            env=self.env.get(name),
         )
         self.programs.append(program)
         return program
@@ -116,6 +122,7 @@ class Cluster:
             *("agent", "--node-id", name, *dial, "--address", self.node_address(number)),
             *("--state-dir", str(self.folder / name)),
             *(args or ("--insecure",)),
+            env=self.env.get(name),
         )
         self.programs.append(program)
         return program
@@ -126,6 +133,7 @@ class Cluster:
             self.folder,
             *("router", *self._etcd(), "--listen", f"127.0.0.1:{self.base}"),
             *("--state-dir", str(self.folder / "router"), *args),
+            env=self.env.get("router"),
         )
         self.programs.append(program)
         return program
