@@ -160,6 +160,7 @@ async def _serve(
 ) -> bool:
     """Until the first signal, or the first answer with `--once`; whether there was an answer."""
     console = Console()
+    failure: UpError | None = None
     try:
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as watching:
             bring_up = BringUp(
@@ -192,7 +193,10 @@ async def _serve(
             work.cancel()
             stop.cancel()
     except* UpError as group:
-        raise _first(group) from None
+        failure = _first(group)
+    # Outside of `except*`, which on early releases of Python 3.11 wraps what is raised inside it.
+    if failure is not None:
+        raise failure
     return finished
 
 
