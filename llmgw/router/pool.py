@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ha.clock import Clock
 
 IDLE_AGE_MAX_S = 3.0
+REAP_INTERVAL_MIN_S = 0.05
 IDLE_MAX = 256
 
 
@@ -97,7 +98,10 @@ class Pool:
             self._idle.remove(connection)
 
     def _arm(self) -> None:
-        self._reaper = asyncio.get_running_loop().call_later(IDLE_AGE_MAX_S, self._reap)
+        """Reap when the oldest is due; the loop's timers may fire a moment before our clock."""
+        due_s = self._idle[0].idle_since_s + IDLE_AGE_MAX_S - self._clock.now_s()
+        delay_s = max(due_s, REAP_INTERVAL_MIN_S)
+        self._reaper = asyncio.get_running_loop().call_later(delay_s, self._reap)
 
     def _reap(self) -> None:
         oldest_s = self._clock.now_s() - IDLE_AGE_MAX_S
