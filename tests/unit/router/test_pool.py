@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from llmgw.router.connection import Connection
 from llmgw.router.pool import IDLE_AGE_MAX_S, REAP_INTERVAL_MIN_S, Pool
+
+if TYPE_CHECKING:
+    from llmgw.router.connection import Connection
 
 
 class StepClock:
+    """A clock that moves when told."""
+
     def __init__(self) -> None:
         self.time_s = 100.0
 
