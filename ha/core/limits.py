@@ -21,11 +21,24 @@ TXN_BYTES_MAX = 1536 * 1024
 _OPERATION_OVERHEAD_BYTES = 64
 
 
+def key_bytes(key: str) -> bytes:
+    """A key as the store has it; one that is no text (see `key_text`) comes back as it was."""
+    return key.encode(errors="surrogateescape")
+
+
+def key_text(key: bytes) -> str:
+    """A key as this program has it, also one that is no text.
+
+    Anybody may write such a key, and it must not blind everybody who reads its prefix.
+    """
+    return key.decode(errors="surrogateescape")
+
+
 def txn_bytes(compares: Sequence[Compare], writes: Sequence[Write]) -> int:
     """An upper bound of a transaction's size on the wire, in bytes."""
-    payload_bytes = sum(len(compare.key.encode()) for compare in compares)
+    payload_bytes = sum(len(key_bytes(compare.key)) for compare in compares)
     for write in writes:
-        payload_bytes += len(write.key.encode())
+        payload_bytes += len(key_bytes(write.key))
         if isinstance(write, Put):
             payload_bytes += len(write.value)
     return payload_bytes + _OPERATION_OVERHEAD_BYTES * (len(compares) + len(writes))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from ha.core.limits import check_txn
+from ha.core.limits import check_txn, key_bytes, key_text
 from ha.etcd import wire_pb2 as wire
 from ha.etcd.calls import BrokenStreamError, Calls
 from ha.etcd.channels import LEASE_GRANT, LEASE_REVOKE, RANGE, STATUS, TXN, parse_endpoint
@@ -65,7 +65,7 @@ class EtcdStore:
 
     async def get(self, key: str, *, timeout_s: float) -> KeyValue | None:
         """Read one key, linearizably."""
-        request = wire.RangeRequest(key=key.encode())
+        request = wire.RangeRequest(key=key_bytes(key))
         response = await self._calls.unary(RANGE, request, timeout_s=timeout_s)
         return _key_value(response.kvs[0]) if response.kvs else None
 
@@ -87,7 +87,7 @@ class EtcdStore:
 
     async def _list_pages(self, prefix: str, page_keys: int, deadline_s: float) -> Listing:
         loop = asyncio.get_running_loop()
-        start = prefix.encode()
+        start = key_bytes(prefix)
         end = prefix_end(start)
         items: list[KeyValue] = []
         revision, cluster_id = 0, 0
@@ -206,11 +206,11 @@ class EtcdStore:
 
 
 def _key_value(kv: Any) -> KeyValue:
-    return KeyValue(kv.key.decode(), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+    return KeyValue(key_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
 
 
 def _compare(compare: Compare) -> Any:
-    key = compare.key.encode()
+    key = key_bytes(compare.key)
     if isinstance(compare, CreateRevisionIs):
         return wire.Compare(
             result=wire.Compare.EQUAL,
@@ -227,7 +227,7 @@ def _compare(compare: Compare) -> Any:
 
 
 def _operation(write: Write) -> Any:
-    key = write.key.encode()
+    key = key_bytes(write.key)
     if isinstance(write, Put):
         put = wire.PutRequest(key=key, value=write.value, lease=write.lease_id)
         return wire.RequestOp(request_put=put)

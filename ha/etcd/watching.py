@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from ha.core.limits import key_bytes, key_text
 from ha.etcd import wire_pb2 as wire
 from ha.etcd.channels import being_cancelled
 from ha.etcd.errors import TooLargeError, Verdict, judge, refusal
@@ -90,7 +91,7 @@ class _Watch:
 
     async def _responses(self, stream: Any) -> AsyncGenerator[Any, None]:
         """Every response of the stream; TimeoutError after `SILENCE_S` without one."""
-        prefix = self._prefix.encode()
+        prefix = key_bytes(self._prefix)
         create = wire.WatchCreateRequest(
             key=prefix,
             range_end=prefix_end(prefix),
@@ -151,7 +152,7 @@ class _Watch:
 def _change(event: Any) -> Change:
     deleted = event.type == wire.Event.DELETE
     return Change(
-        key=event.kv.key.decode(),
+        key=key_text(event.kv.key),
         value=None if deleted else event.kv.value,
         mod_revision=event.kv.mod_revision,
         create_revision=0 if deleted else event.kv.create_revision,

@@ -16,7 +16,7 @@ from ha.watcher import Watcher
 from llmgw.control.core.catalog_change import CatalogChange, apply_models, delete_models
 from llmgw.control.errors import ConflictError
 from llmgw.control.fenced import WRITES_MAX
-from llmgw.domain.catalog import CatalogError, Head
+from llmgw.domain.catalog import EMPTY_CATALOG, CatalogError, Head
 from llmgw.kit import wall_now
 from llmgw.kit.logs import get_logger
 from llmgw.wire.documents import fold_catalog, fold_head
@@ -58,7 +58,8 @@ class CatalogView:
             return
         items = {key: item.value for key, item in watcher.items.items()}
         try:
-            catalog = fold_catalog(self._keys, items, revision)
+            known = self.catalog if self.catalog is not None else EMPTY_CATALOG
+            catalog = fold_catalog(self._keys, items, revision, known)
             head = fold_head(self._keys, items)
         except CatalogError as error:
             problem = f"the catalog in etcd cannot be used, the last good one stays: {error}"
@@ -138,8 +139,10 @@ class CatalogWriter:
             revision = _head_revision(listing, self._keys)
             if expected_revision is not None and expected_revision != revision:
                 raise ConflictError(revision)
-            result = change(*self._in_force(items, revision))
-            if result.is_empty:
+            models, head, damaged = self._in_force(items, revision)
+            result = change(models, head)
+            # What changes nothing still repairs a damaged catalog.
+            if result.is_empty and not damaged:
                 return Applied(revision, result)
             await self._write_documents(result.documents, items)
             swapped = await self._writer.txn(
@@ -152,13 +155,14 @@ class CatalogWriter:
 
     def _in_force(
         self, items: Mapping[str, bytes], revision: int
-    ) -> tuple[Mapping[str, Model], Head]:
+    ) -> tuple[Mapping[str, Model], Head, bool]:
         """What a change starts from: the store, or the last good catalog if that is damaged."""
+        known = self._view.catalog if self._view.catalog is not None else EMPTY_CATALOG
         try:
-            return fold_catalog(self._keys, items, revision).models, fold_head(self._keys, items)
+            catalog = fold_catalog(self._keys, items, revision, known)
+            return catalog.models, fold_head(self._keys, items), False
         except CatalogError:
-            last_good = self._view.catalog
-            return (last_good.models if last_good is not None else {}), self._view.head
+            return known.models, self._view.head, True
 
     async def _write_documents(
         self, documents: Mapping[str, bytes], items: Mapping[str, bytes]

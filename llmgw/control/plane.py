@@ -202,7 +202,7 @@ def leader_view(leader: LeaderInfo | None) -> dict[str, Any] | None:
 def _facts(value: bytes) -> dict[str, str]:
     try:
         document = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(document, dict):
         return {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ha.watcher import Watcher
-from llmgw.domain.catalog import Catalog, CatalogError
+from llmgw.domain.catalog import EMPTY_CATALOG, Catalog, CatalogError
 from llmgw.kit.logs import get_logger
 from llmgw.wire.documents import fold_catalog, parse_endpoint
 
@@ -64,6 +64,7 @@ class TableWatch:
     ) -> None:
         self._keys = keys
         self._on_table = on_table
+        self._known = EMPTY_CATALOG
         self._names: dict[str, str] | None = None
         self._parsed: dict[str, tuple[int, Endpoint | None]] = {}
         self.catalog = Watcher(store, keys.catalog, clock, on_change=self._on_catalog)
@@ -86,14 +87,13 @@ class TableWatch:
         items = {key: item.value for key, item in watcher.items.items()}
         head = watcher.items.get(self._keys.catalog_head)
         try:
-            catalog = fold_catalog(self._keys, items, head.mod_revision if head else 0)
+            revision = head.mod_revision if head is not None else 0
+            catalog = fold_catalog(self._keys, items, revision, self._known)
         except CatalogError as error:
             _log.error("catalog unreadable, the last good one stays in force", reason=str(error))
         else:
             if head is not None:
-                self._names = names_of(catalog)
-            elif self._names is not None:
-                _log.error("catalog vanished from etcd, the last good one stays in force")
+                self._known, self._names = catalog, names_of(catalog)
         self._publish()
 
     def _on_endpoints(self, watcher: Watcher) -> None:

@@ -31,21 +31,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def fold_catalog(keys: Keys, items: Mapping[str, bytes], head_revision: int) -> Catalog:
+def fold_catalog(
+    keys: Keys, items: Mapping[str, bytes], head_revision: int, known: Catalog = EMPTY_CATALOG
+) -> Catalog:
     """The catalog that a mirror of the `catalog/` prefix holds.
+
+    All models gone at once, and not one of them deleted by anybody, is damage and no wish.
 
     Args:
         keys: the cluster's key layout.
         items: key to value, the whole prefix at one revision.
         head_revision: modification revision of the head; 0 when there is none.
+        known: the last good catalog.
 
     Raises:
         CatalogError: the head or a document is missing, damaged or invalid; it names the key.
     """
     head_document = items.get(keys.catalog_head)
     if head_document is None:
+        if known.models or any(key.startswith(keys.catalog_documents) for key in items):
+            reason = "the head is missing, but there are or were models"
+            raise CatalogError([Problem((keys.catalog_head,), reason)])
         return EMPTY_CATALOG
     head = _named(keys.catalog_head, parse_head, head_document)
+    if known.models and not head.models and not known.models.keys() & head.tombstones.keys():
+        reason = f"all {len(known.models)} models are gone, and nobody deleted them"
+        raise CatalogError([Problem((keys.catalog_head,), reason)])
     models = [_model(keys, items, name, digest) for name, digest in sorted(head.models.items())]
     return make_catalog(head_revision, models)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import TYPE_CHECKING
 
 from ha.clock import BootClock
+from ha.store import Delete
 from ha.watcher import Watcher
 from tests.support.virtual import until
 
@@ -45,5 +47,24 @@ async def test_compaction_during_an_outage_is_healed_by_listing_again(
     ]
     assert watcher.items[f"{prefix}9"].value == b"new 49"
     assert watcher.resyncs >= 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_key_that_is_no_text_blinds_nobody_and_can_be_deleted(
+    solo: Cluster, open_store: Callable[..., EtcdStore], prefix: str
+) -> None:
+    store = open_store(solo.members[0])
+    watcher = Watcher(store, prefix, BootClock(), on_change=lambda _: None)
+    running = asyncio.create_task(watcher.run())
+    await watcher.wait_synced()
+    key = base64.b64encode(prefix.encode() + b"\xff\xfe").decode()
+    solo.members[0].api("kv/put", {"key": key, "value": ""})
+    solo.put(f"{prefix}after", "1")
+    await until(lambda: f"{prefix}after" in watcher.items or running.done(), within_s=5)
+    listed = await store.list(prefix, timeout_s=5)
+    assert len(watcher.items) == len(listed.items) == 2
+    await store.txn([], [Delete(item.key) for item in listed.items], timeout_s=5)
+    await until(lambda: not watcher.items, within_s=5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -92,8 +92,10 @@ class _Pass:
         for replica in group(self._fleet):
             by_model[replica.head.spec.model].append(replica)
         reasons: dict[str, str] = {}
-        for name in sorted(by_model.keys() - self._now.catalog.models.keys()):
-            if self._now.settling.done:
+        # Revision 0: no catalog was ever in force. What runs then tells of a store that was lost,
+        # not of models that were.
+        if self._now.settling.done and self._now.catalog.revision > 0:
+            for name in sorted(by_model.keys() - self._now.catalog.models.keys()):
                 self._remove_model(name, by_model[name])
         for name, model in sorted(self._now.catalog.models.items()):
             if self._now.settling.is_settled(name):

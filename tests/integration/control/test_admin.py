@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from ha.store import Listing
+    from ha.store import Listing, Write
 
 HEAD = "/llmgw/test/catalog/head"
 M = model(aliases=["x"]).model_dump(mode="json")
@@ -272,6 +272,30 @@ async def test_a_damaged_catalog_leaves_the_last_good_one_and_is_named(
         assert set(catalog.models) == {"m", "other"}
 
 
+@pytest.mark.parametrize("damage", [Delete(HEAD), Put(HEAD, b'{"models": {}}')])
+async def test_all_models_gone_at_once_stop_nothing_until_somebody_deletes_them(
+    store: MemoryStore, tmp_path: Path, damage: Write
+) -> None:
+    agent = Agent()
+    async with running_plane(store, tmp_path) as running, client(running) as admin, agents(agent):
+        await running.leads()
+        await admin.post("/v1/catalog/apply", {"models": [M]})
+        await agent.attach(running.agents)
+        await agent.waits_for(lambda: agent.shards)
+        await store.txn([], [damage], timeout_s=1)
+        await until(lambda: running.plane.view.problem != "", within_s=WAIT_S)
+        assert HEAD in running.plane.view.problem
+        # The same file again changes nothing, and repairs it.
+        status, _ = await admin.post("/v1/catalog/apply", {"models": [M]})
+        assert status == 200
+        await until(lambda: running.plane.view.problem == "", within_s=WAIT_S)
+        assert len(agent.commands) == 1
+        status, _ = await admin.post("/v1/catalog/delete", {"names": ["m"]})
+        assert status == 200
+        await agent.waits_for(lambda: not agent.shards)
+        assert running.plane.view.problem == ""
+
+
 async def test_a_leader_without_a_good_catalog_touches_nothing(
     store: MemoryStore, tmp_path: Path
 ) -> None:
@@ -298,8 +322,14 @@ async def test_a_leader_without_a_good_catalog_touches_nothing(
         await until(lambda: second.plane.view.problem != "", within_s=WAIT_S)
         assert len(agent.commands) == 1
         assert len(second_term.publisher.held) == 1
+        # Without a head there is no catalog either, for there is a document: an apply mends it.
         await store.txn([], [Delete(HEAD)], timeout_s=1)
+        await until(lambda: "missing" in second.plane.view.problem, within_s=WAIT_S)
+        async with client(second) as admin:
+            status, _ = await admin.post("/v1/catalog/apply", {"models": [M]})
+            assert status == 200
         await until(lambda: second.plane.view.problem == "", within_s=WAIT_S)
+        assert len(agent.commands) == 1
 
 
 async def test_large_catalogs_are_written_in_batches_and_swapped_once(

@@ -156,6 +156,7 @@ async def test_a_damaged_catalog_leaves_the_last_good_one_in_force(
         for damage in (
             Put(KEYS.catalog_head, b"{"),
             Put(KEYS.catalog_head, b'{"models": {"m": "nothing"}}'),
+            Put(KEYS.catalog_head, b'{"models": {}}'),
             Delete(KEYS.catalog_head),
         ):
             await store.txn([], [damage], timeout_s=TIMEOUT_S)

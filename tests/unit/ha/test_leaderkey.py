@@ -19,7 +19,20 @@ def test_facts_cannot_pose_as_id_or_term() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"\xff", b"[]", b"null", b'{"id": 4, "term": "x"}', b'{"facts": {"a": 1}}']
+    "value",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"[" * 100_000,
+        b"null",
+        b'{"id": 4, "term": "x"}',
+        b'{"term": true}',
+        b'{"term": -1}',
+        b'{"term": 1e400}',
+        b'{"term": 9%s}' % (b"9" * 30),
+        b'{"facts": {"a": 1}}',
+    ],
 )
 def test_an_unreadable_leader_is_a_leader_without_name_or_term(value: bytes) -> None:
     assert decode_leader(value, 3) == LeaderInfo("", 0, {}, 3)
@@ -30,3 +43,9 @@ def test_a_term_is_a_plain_decimal_number() -> None:
     for text in (b"", b"-1", b"4.0", b" 4", b"\xff", "٤".encode()):
         with pytest.raises(RejectedError, match="not a number"):
             decode_term(text)
+
+
+@pytest.mark.parametrize("digits", [20, 5_000])
+def test_a_term_that_no_election_can_have_reached_is_refused(digits: int) -> None:
+    with pytest.raises(RejectedError, match="above"):
+        decode_term(b"9" * digits)

@@ -9,6 +9,7 @@ from llmgw.domain.catalog import (
     CatalogError,
     Head,
     Model,
+    Tombstone,
     check_models,
     document_bytes,
     document_hash,
@@ -18,6 +19,7 @@ from llmgw.wire.documents import fold_catalog, fold_head, parse_endpoint
 from llmgw.wire.keys import Keys, decode, encode
 
 KEYS = Keys("c")
+STONE = Tombstone(who="w", when="2026-01-01T00:00:00+00:00")
 
 
 def stored(*names: str) -> dict[str, bytes]:
@@ -38,6 +40,29 @@ def test_head_and_documents_make_a_catalog() -> None:
 def test_nothing_stored_is_the_empty_catalog() -> None:
     assert fold_catalog(KEYS, {}, 0) is EMPTY_CATALOG
     assert fold_head(KEYS, {}) == Head()
+
+
+def test_all_models_gone_without_a_tombstone_is_damage() -> None:
+    known = fold_catalog(KEYS, stored("a", "b"), 9)
+    empty = {KEYS.catalog_head: Head(tombstones={"z": STONE}).model_dump_json().encode()}
+    for items, revision in (({}, 0), (empty, 12)):
+        with pytest.raises(CatalogError, match="models") as caught:
+            fold_catalog(KEYS, items, revision, known)
+        assert KEYS.catalog_head in str(caught.value)
+
+
+def test_a_missing_head_is_damage_while_documents_stand() -> None:
+    items = stored("a")
+    del items[KEYS.catalog_head]
+    with pytest.raises(CatalogError, match="the head is missing"):
+        fold_catalog(KEYS, items, 0)
+
+
+def test_the_last_models_may_be_deleted() -> None:
+    known = fold_catalog(KEYS, stored("a"), 9)
+    head = Head(tombstones={"a": STONE})
+    items = stored("a") | {KEYS.catalog_head: head.model_dump_json().encode()}
+    assert dict(fold_catalog(KEYS, items, 12, known).models) == {}
 
 
 def test_a_document_no_head_names_is_not_in_force() -> None:

@@ -165,6 +165,8 @@ class TestRemoval:
         (step,) = plan(fleet, catalog(), held={}).steps
         assert isinstance(step, Drain)
         assert "no longer in the catalog" in step.reason
+        # A store without any catalog was lost; nobody removed a model from it.
+        assert plan(fleet, catalog(revision=0), held={}).steps == ()
 
     def test_what_serves_nobody_is_stopped(self) -> None:
         fleet = Fleet(0.0)
