@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -61,7 +63,7 @@ def test_a_shards_group_is_summed_with_its_children() -> None:
         assert child.stdout.read(2) == b"xx"
         clock.now += 1
         after = sampler.sample((report,)).shards[0]
-        subprocess.run(["kill", "-9", "--", f"-{child.pid}"], check=True)
+        os.killpg(child.pid, signal.SIGKILL)
     assert before.shard_id == "s1"
     assert before.cpu_cores is None
     assert before.memory_bytes
