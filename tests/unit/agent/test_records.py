@@ -76,13 +76,13 @@ def _broken_identity(field: str, value: object) -> bytes:
     return _broken(lambda document: document["identity"].update({field: value}))
 
 
-_NO_PROCESS: list[tuple[str, object]] = [
-    *(("pid", value) for value in ("x", None, [], 1.5, -1, 10**30)),
-    *(("process_group", value) for value in ("x", 1.5, -1)),
-    *(("start_ticks", value) for value in ("x", 1.5, -1)),
-    *(("boot_id", value) for value in (None, [])),
-    *(("launch_token", value) for value in (None, {})),
-]
+_NO_PROCESS: dict[str, list[object]] = {
+    "pid": ["x", None, [], 1.5, -1, 10**30],
+    "process_group": ["x", 1.5, -1],
+    "start_ticks": ["x", 1.5, -1],
+    "boot_id": [None, []],
+    "launch_token": [None, {}],
+}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ _NO_PROCESS: list[tuple[str, object]] = [
         _broken(lambda d: d.update(last_output=[1])),
         _broken(lambda d: d.update(reason="\ud800")),
         _broken(lambda d: d.update(spec="\ud800")),
-        *(_broken_identity(field, value) for field, value in _NO_PROCESS),
+        *(_broken_identity(f, value) for f, values in _NO_PROCESS.items() for value in values),
     ],
 )
 def test_what_cannot_be_read_raises_one_kind_of_error(content: bytes) -> None:
