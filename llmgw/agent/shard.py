@@ -254,11 +254,11 @@ class Shard:
     async def _drained(self, process: EngineProcess) -> None:
         """Wait for quiet on the port: the cap, a stop or the engine's own end come first."""
         quiet_since_s: float | None = None
-        port, clock = self.record.spec.http_port, self._around.clock
+        place, clock = (self._around.address, self.record.spec.http_port), self._around.clock
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._around.limits.drain_timeout_s):
                 while not self._cut_short.is_set() and not process.exited.is_set():
-                    if await asyncio.to_thread(procfs.established_connections, port):
+                    if await asyncio.to_thread(procfs.established_connections, *place):
                         quiet_since_s = None
                     elif quiet_since_s is None:
                         quiet_since_s = clock.now_s()
