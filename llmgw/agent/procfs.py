@@ -7,6 +7,8 @@ is read is simply not there. Zombies are not alive.
 
 from __future__ import annotations
 
+import ipaddress
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ PROC = Path("/proc")
 LAUNCH_TOKEN = "LLMGW_LAUNCH_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 _DEAD_STATES = (b"Z", b"X", b"x")
 _TCP_ESTABLISHED = b"01"
+_TCP_LISTEN = b"0A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +104,45 @@ def boot_id() -> str:
     return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def established_connections(port: int) -> int:
-    """How many TCP connections to a local port are established, over IPv4 and IPv6."""
-    count = 0
+def established_connections(address: str, port: int) -> int:
+    """How many TCP connections to a local address and port are established.
+
+    Nodes that share a machine use the same ports on addresses of their own, so a connection to
+    another address is not counted, unless somebody listens to the port on every address. An
+    address that is no literal stands for all.
+    """
+    sockets = list(_sockets_on(port))
+    found = [local for local, state in sockets if state == _TCP_ESTABLISHED]
+    everywhere = any(state == _TCP_LISTEN and not any(local) for local, state in sockets)
+    try:
+        wanted = ipaddress.ip_address(address)
+    except ValueError:
+        return len(found)
+    return len(found) if everywhere else sum(_is(local, wanted) for local in found)
+
+
+def _sockets_on(port: int) -> Iterator[tuple[bytes, bytes]]:
+    """Local address (in network order) and state of every TCP socket with this local port."""
     for table in ("net/tcp", "net/tcp6"):
         try:
             lines = (PROC / table).read_bytes().splitlines()[1:]
         except OSError:
             continue  # A kernel without IPv6 has no tcp6.
-        count += sum(_is_established_on(line.split(), port) for line in lines)
-    return count
+        for line in lines:
+            fields = line.split()
+            local, _, number = fields[1].rpartition(b":")
+            if int(number, 16) == port:
+                yield _network_order(bytes.fromhex(local.decode("ascii"))), fields[3]
 
 
-def _is_established_on(fields: list[bytes], port: int) -> bool:
-    local, state = fields[1], fields[3]
-    return state == _TCP_ESTABLISHED and int(local.rpartition(b":")[2], 16) == port
+def _network_order(words: bytes) -> bytes:
+    """The kernel shows an address as words of four bytes in the order of this machine."""
+    if sys.byteorder == "big":
+        return words
+    return b"".join(words[start : start + 4][::-1] for start in range(0, len(words), 4))
+
+
+def _is(local: bytes, wanted: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """An IPv4 address, also one that a socket of IPv6 took in."""
+    mapped = b"\0" * 10 + b"\xff\xff"
+    return local.removeprefix(mapped) == wanted.packed

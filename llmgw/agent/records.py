@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
-from llmgw.agent.errors import RecordError
+from llmgw.agent.errors import RecordError, StateDirError
 from llmgw.agent.processes import Identity
-from llmgw.domain.shard import ShardSpec, ShardState
+from llmgw.domain.shard import ShardReport, ShardSpec, ShardState
 from llmgw.kit.files import write_atomically
 from llmgw.wire import agent_pb2 as pb
 from llmgw.wire.convert import MalformedMessageError, from_wire, to_wire
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _NAME_LENGTH_MAX = 120
+_OWNER = re.compile(rb"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +56,38 @@ class Record:
     exit_code: int | None = None
     last_output: tuple[str, ...] = ()
 
+    def report(self, reason: str, ready_for_s: float = 0.0) -> ShardReport:
+        """The shard as a leader is told of it."""
+        identity = self.identity
+        return ShardReport(
+            spec=self.spec,
+            state=self.state,
+            pid=identity.pid if identity else 0,
+            process_group=identity.process_group if identity else 0,
+            process_start_ticks=identity.start_ticks if identity else 0,
+            reason=reason,
+            ready_for_s=ready_for_s,
+            exit_code=self.exit_code,
+            last_output=self.last_output,
+        )
+
 
 class Records:
-    """The records of one state directory."""
+    """The records of one state directory.
+
+    Raises:
+        StateDirError: the directory cannot be used.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
         self._folder = state_dir / "shards"
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._outputs = state_dir / "logs"
-        self._owner = self._own_id()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._owner = self._own_id()
+        except OSError as error:
+            raise StateDirError(f"cannot use --state-dir {state_dir}: {error}") from error
         # One writer thread: the event loop does not wait for the disk, and writes stay in order.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="records")
 
@@ -112,7 +136,11 @@ class Records:
         path = self.state_dir / "id"
         if not path.exists():
             write_atomically(path, uuid.uuid4().hex[:12].encode())
-        return path.read_text(encoding="ascii").strip()
+        owner = path.read_bytes()
+        if not _OWNER.fullmatch(owner):
+            # A new one would make strangers of all engines that run here.
+            raise StateDirError(f"{path} is damaged: {owner[:40]!r}; restore it, or remove it once")
+        return owner.decode()
 
 
 def encode(record: Record) -> bytes:
@@ -139,27 +167,40 @@ def decode(content: bytes) -> Record:
         document = json.loads(content)
         if document["version"] != VERSION:
             raise RecordError(f"version {document['version']} is not {VERSION}")
-        return _record(document)
+        record = _record(document)
+        # What is kept here is reported one day: what does not fit a report is refused now.
+        to_wire(record.report(record.reason))
     except (
         ValueError,
         KeyError,
         TypeError,
+        AttributeError,
+        RecursionError,
+        SystemError,  # from within protobuf, for text that is none
         json_format.ParseError,
         MalformedMessageError,
     ) as error:
         raise RecordError(str(error) or type(error).__name__) from error
+    return record
 
 
 def _record(document: Mapping[str, Any]) -> Record:
     spec = json_format.ParseDict(document["spec"], pb.ShardSpec(), ignore_unknown_fields=True)
-    identity = document["identity"]
+    identity = None if document["identity"] is None else Identity(**document["identity"])
+    if identity is not None:
+        numbers = (identity.pid, identity.process_group, identity.start_ticks)
+        texts = (identity.boot_id, identity.launch_token)
+        if {type(n) for n in numbers} != {int} or {type(t) for t in texts} != {str}:
+            raise TypeError(f"{document['identity']} does not name a process")
+    if document["state"] == ShardState.STOPPED:
+        raise ValueError("a shard that stopped leaves no record")
     return Record(
         spec=from_wire(spec),
         launch_token=str(document["launch_token"]),
         output=str(document["output"]),
         state=ShardState(document["state"]),
         reason=str(document["reason"]),
-        identity=None if identity is None else Identity(**identity),
+        identity=identity,
         started_s=float(document["started_s"]),
         ready_s=float(document["ready_s"]),
         exit_code=document["exit_code"],

@@ -24,7 +24,7 @@ from llmgw.agent.errors import StartError
 from llmgw.agent.output import last_lines
 from llmgw.agent.probe import base_url, http_status, port_problem
 from llmgw.agent.processes import EngineProcess, Identity, members, spawn
-from llmgw.domain.shard import ShardReport, ShardState
+from llmgw.domain.shard import ShardState
 from llmgw.kit.logs import get_logger
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ha.clock import Clock
     from llmgw.agent.engines.base import Engine, Launch
     from llmgw.agent.records import Record, Records
+    from llmgw.domain.shard import ShardReport
+
 _log = get_logger(__name__)
 
 PROBE_INTERVAL_S = 0.1
@@ -94,18 +96,8 @@ class Shard:
     def report(self) -> ShardReport:
         """The shard as it is now."""
         record, ready = self.record, self.state is ShardState.READY
-        identity = record.identity
-        return ShardReport(
-            spec=record.spec,
-            state=self.state,
-            pid=identity.pid if identity else 0,
-            process_group=identity.process_group if identity else 0,
-            process_start_ticks=identity.start_ticks if identity else 0,
-            reason=self._life.reason,
-            ready_for_s=self._around.clock.now_s() - record.ready_s if ready else 0.0,
-            exit_code=record.exit_code,
-            last_output=record.last_output,
-        )
+        ready_for_s = self._around.clock.now_s() - record.ready_s if ready else 0.0
+        return dataclasses.replace(record.report(self._life.reason, ready_for_s), state=self.state)
 
     def drain(self, reason: str) -> None:
         """Let it finish its requests, then stop it."""
@@ -262,11 +254,11 @@ class Shard:
     async def _drained(self, process: EngineProcess) -> None:
         """Wait for quiet on the port: the cap, a stop or the engine's own end come first."""
         quiet_since_s: float | None = None
-        port, clock = self.record.spec.http_port, self._around.clock
+        place, clock = (self._around.address, self.record.spec.http_port), self._around.clock
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._around.limits.drain_timeout_s):
                 while not self._cut_short.is_set() and not process.exited.is_set():
-                    if await asyncio.to_thread(procfs.established_connections, port):
+                    if await asyncio.to_thread(procfs.established_connections, *place):
                         quiet_since_s = None
                     elif quiet_since_s is None:
                         quiet_since_s = clock.now_s()

@@ -173,16 +173,21 @@ class Supervisor:
         identity = record.identity
         if identity is None:
             # The agent died between the spawn and the second record: the token tells.
-            front = next((stat for stat in carriers if stat.pid == stat.group), None)
-            if front is None:
+            if not carriers:
                 shard = Shard(record, self._around)
                 self._keep(shard, runs=False)
                 await shard.fail("the agent ended before the engine was started")
                 return
+            # The front may have died since: what it left is of its group, and is to be ended.
+            front = next((stat for stat in carriers if stat.pid == stat.group), carriers[0])
+            start_ticks = front.start_ticks if front.pid == front.group else 0
             identity = Identity(
-                procfs.boot_id(), front.pid, front.start_ticks, front.group, record.launch_token
+                procfs.boot_id(), front.group, start_ticks, front.group, record.launch_token
             )
-            record = dataclasses.replace(record, identity=identity)
+            # A disk that was full kept the older state: with a process it is not pending.
+            pending = record.state is ShardState.PENDING
+            state = ShardState.STARTING if pending else record.state
+            record = dataclasses.replace(record, identity=identity, state=state)
             await self._records.save(record)
         shard = Shard(record, self._around)
         await shard.adopt(identity)

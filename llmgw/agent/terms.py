@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ha.leaderkey import TERM_MAX
 from llmgw.agent.errors import StateDirError
 from llmgw.kit.files import write_atomically
 
@@ -43,9 +44,18 @@ class Terms:
 
     def _load(self) -> int:
         try:
-            document = json.loads(self._path.read_bytes())
-            return int(document["term"])
+            return _decode(self._path.read_bytes())
         except FileNotFoundError:
             return 0
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StateDirError(f"cannot read the term in {self._path}: {error}") from error
+
+
+def _decode(content: bytes) -> int:
+    document = json.loads(content)
+    if document["version"] != _VERSION:
+        raise ValueError(f"version {document['version']} is not {_VERSION}")
+    term = document["term"]
+    if not isinstance(term, int) or isinstance(term, bool) or not 0 <= term <= TERM_MAX:
+        raise ValueError(f"{str(term)[:40]!r} is not a term")
+    return term

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ha.store import Delete, Put, StoreError
 from llmgw.control.core.endpoints import diff
 from llmgw.control.fenced import WRITES_MAX
-from llmgw.domain.catalog import CatalogError
+from llmgw.domain.catalog import CatalogError, Problem
 from llmgw.kit.logs import get_logger
 from llmgw.wire.documents import parse_endpoint
 from llmgw.wire.keys import decode
@@ -45,6 +45,8 @@ class Publisher:
         self._read_at_s: float | None = None
         self.held: dict[str, Endpoint | None] = {}
         """What stands in the store, by replica id; None is an unreadable value."""
+        self._misplaced: list[str] = []
+        """Keys that no publisher writes: routers read them, so they go like unreadable ones."""
 
     async def read(self) -> None:
         """Read the keys anew.
@@ -55,10 +57,15 @@ class Publisher:
         prefix = self._keys.endpoints
         listing = await self._store.list(prefix, timeout_s=self._timeout_s)
         held: dict[str, Endpoint | None] = {}
+        self._misplaced = []
         for item in listing.items:
             replica_id = decode(item.key.removeprefix(prefix))
+            if not self._stands_for(item.key, replica_id):
+                _log.warning("an endpoint's key is not its replica's", key=item.key)
+                self._misplaced.append(item.key)
+                continue
             try:
-                held[replica_id] = parse_endpoint(item.key, item.value)
+                held[replica_id] = _endpoint_of(replica_id, item.key, item.value)
             except CatalogError as error:
                 _log.warning("unreadable endpoint", key=item.key, reason=str(error))
                 held[replica_id] = None
@@ -81,6 +88,7 @@ class Publisher:
             NotLeaderError: this process does not lead.
             StoreError: no usable answer; what stands is read again before the next write.
         """
+        await self._remove_misplaced()
         puts, deletes = diff(wanted, self.held)
         changes: list[tuple[str, Endpoint | None]] = [(name, None) for name in deletes]
         changes += puts.items()
@@ -93,6 +101,18 @@ class Publisher:
                 raise
             self._note(batch)
         return len(changes)
+
+    def _stands_for(self, key: str, replica_id: str) -> bool:
+        try:
+            return key == self._keys.endpoint(replica_id)
+        except UnicodeEncodeError:
+            return False
+
+    async def _remove_misplaced(self) -> None:
+        batch = self._misplaced[:WRITES_MAX]
+        if batch:
+            await self._writer.txn((), [Delete(key) for key in batch])
+            del self._misplaced[: len(batch)]
 
     def _write(self, replica_id: str, endpoint: Endpoint | None) -> Write:
         key = self._keys.endpoint(replica_id)
@@ -108,3 +128,10 @@ class Publisher:
             else:
                 self.held[replica_id] = endpoint
                 _log.info("endpoint published", replica=replica_id, url=endpoint.url)
+
+
+def _endpoint_of(replica_id: str, key: str, value: bytes) -> Endpoint:
+    endpoint = parse_endpoint(key, value)
+    if endpoint.replica_id != replica_id:
+        raise CatalogError([Problem((key,), f"is replica {endpoint.replica_id!r}'s endpoint")])
+    return endpoint

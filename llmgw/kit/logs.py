@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import sys
@@ -36,13 +37,20 @@ def configure_logs(program: str, log_format: LogFormat = "console", level: str =
 
 
 class _StandardError(io.TextIOBase):
-    """Standard error as it is now: a logger may outlive a stream that replaced it for a while."""
+    """Standard error as it is now: a logger may outlive a stream that replaced it for a while.
+
+    Where nothing can be written (a full disk, a reader that has gone) lines are lost. An error
+    would end whatever just wanted to say something.
+    """
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        with contextlib.suppress(OSError, ValueError):
+            return sys.stderr.write(text)
+        return len(text)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 class _Forward(logging.Handler):

@@ -172,15 +172,16 @@ async def test_a_reused_pid_is_nobodys_shard(
         os.killpg(report.process_group, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("state", ["starting", "pending"])
 async def test_an_engine_spawned_just_before_the_agent_died_is_known_by_its_token(
-    leader: FakeLeader, state_dir: Path
+    leader: FakeLeader, state_dir: Path, state: str
 ) -> None:
     async with running(make_agent(state_dir, leader.address)):
         await leader.registered()
         before = await start(leader)
     path = next((state_dir / "shards").iterdir())
     document = json.loads(path.read_text())
-    document.update(identity=None, state="starting", ready_s=0.0)
+    document.update(identity=None, state=state, ready_s=0.0)
     path.write_text(json.dumps(document))
     async with running(make_agent(state_dir, leader.address)):
         (report,) = (await leader.registered(2)).shards
@@ -191,6 +192,25 @@ async def test_an_engine_spawned_just_before_the_agent_died_is_known_by_its_toke
                 for up in leader.heard[-5:]
             )
         )
+
+
+@pytest.mark.parametrize("state", ["starting", "pending"])
+async def test_workers_of_a_front_that_nobody_knew_are_ended_before_it_counts_as_failed(
+    leader: FakeLeader, state_dir: Path, state: str
+) -> None:
+    """Agent and front died between the spawn and its record; the workers hold what they held."""
+    async with running(make_agent(state_dir, leader.address)):
+        await leader.registered()
+        before = await start(leader, "--fork-workers", "2")
+    os.kill(before.pid, signal.SIGKILL)
+    path = next((state_dir / "shards").iterdir())
+    document = json.loads(path.read_text())
+    document.update(identity=None, state=state, ready_s=0.0)
+    path.write_text(json.dumps(document))
+    async with running(make_agent(state_dir, leader.address)):
+        await leader.registered(2)
+        await leader.shard("r1-0", S.FAILED)
+        assert procfs.group_members(before.process_group) == []
 
 
 async def test_a_start_that_never_came_to_a_process_is_failed(

@@ -362,3 +362,22 @@ async def test_a_leader_that_cannot_start_resigns(store: MemoryStore, tmp_path: 
         fail_lists = False
         await running.leads()
         assert running.plane.elector.term > 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["r/1", "r 1", "\udcff", "%", "r-2", ""],
+    ids=["slash", "blank", "no text", "percent", "of another", "no name"],
+)
+async def test_endpoints_that_no_leader_wrote_are_removed(
+    store: MemoryStore, tmp_path: Path, key: str
+) -> None:
+    """Routers read whatever stands under the prefix, so a key written by hand must go."""
+    foreign = Endpoint(
+        replica_id="r-1", url="http://h:1", model="m", served_model_name="m", engine="command"
+    )
+    put = Put(ENDPOINTS + key, foreign.model_dump_json().encode())
+    await store.txn([], [put], timeout_s=1)
+    async with running_plane(store, tmp_path) as running:
+        await apply(running, model(replicas=0))
+        await publishes(store, 0)

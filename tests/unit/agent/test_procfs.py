@@ -111,9 +111,39 @@ def test_only_established_connections_to_the_port_count(family: socket.AddressFa
         listener.bind((host, 0))
         listener.listen()
         port = listener.getsockname()[1]
-        assert procfs.established_connections(port) == 0
+        assert procfs.established_connections(host, port) == 0
         with socket.create_connection((host, port)):
             served, _ = listener.accept()
             with served:
-                assert procfs.established_connections(port) == 1
-        assert procfs.established_connections(port) == 0
+                assert procfs.established_connections(host, port) == 1
+        assert procfs.established_connections(host, port) == 0
+
+
+@pytest.mark.parametrize(("bound", "counted"), [("127.0.0.1", 0), ("0.0.0.0", 1)])  # noqa: S104 - on purpose
+def test_a_connection_to_another_address_counts_only_if_everything_is_listened_to(
+    bound: str, counted: int
+) -> None:
+    """Nodes on one machine: the same port, each on an address of its own."""
+    with socket.socket() as listener:
+        listener.bind((bound, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert procfs.established_connections("127.0.0.1", port) == 1
+            assert procfs.established_connections("127.0.0.2", port) == counted
+            assert procfs.established_connections("a-name", port) == 1
+
+
+def test_a_connection_over_ipv4_to_a_socket_of_ipv6_counts() -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this kernel has no IPv6")
+    with socket.socket(socket.AF_INET6) as listener:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::ffff:127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            served, _ = listener.accept()
+            with served:
+                assert procfs.established_connections("127.0.0.1", port) == 1
+                assert procfs.established_connections("127.0.0.2", port) == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llmgw.agent.errors import RecordError
+from llmgw.agent.errors import RecordError, StateDirError
 from llmgw.agent.processes import Identity
 from llmgw.agent.records import Record, Records, decode, encode
 from llmgw.domain.shard import ProfileSpec, ShardSpec, ShardState
@@ -72,6 +72,19 @@ def _broken(change: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+def _broken_identity(field: str, value: object) -> bytes:
+    return _broken(lambda document: document["identity"].update({field: value}))
+
+
+_NO_PROCESS: dict[str, list[object]] = {
+    "pid": ["x", None, [], 1.5, -1, 10**30],
+    "process_group": ["x", 1.5, -1],
+    "start_ticks": ["x", 1.5, -1],
+    "boot_id": [None, []],
+    "launch_token": [None, {}],
+}
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -86,6 +99,13 @@ def _broken(change: Any) -> bytes:
         _broken(lambda d: d.update(state="happy")),
         _broken(lambda d: d.update(identity={"pid": 1})),
         _broken(lambda d: d.pop("launch_token")),
+        b"[" * 100_000,
+        _broken(lambda d: d.update(state="stopped")),
+        _broken(lambda d: d.update(exit_code="x")),
+        _broken(lambda d: d.update(last_output=[1])),
+        _broken(lambda d: d.update(reason="\ud800")),
+        _broken(lambda d: d.update(spec="\ud800")),
+        *(_broken_identity(f, value) for f, values in _NO_PROCESS.items() for value in values),
     ],
 )
 def test_what_cannot_be_read_raises_one_kind_of_error(content: bytes) -> None:
@@ -162,3 +182,12 @@ def test_tokens_tell_state_directories_apart(tmp_path: Path) -> None:
     assert mine.is_ours(token)
     assert Records(tmp_path / "a").is_ours(token)
     assert not other.is_ours(token)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"0123456789ab\nmore", b"x" * 12])
+def test_a_damaged_id_is_an_error_for_a_new_one_would_disown_every_engine(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "id").write_bytes(content)
+    with pytest.raises(StateDirError, match="damaged"):
+        Records(tmp_path)

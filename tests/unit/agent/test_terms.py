@@ -59,7 +59,20 @@ def test_a_failed_write_leaves_the_term_as_it_was(tmp_path: Path) -> None:
     assert terms.highest == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"term": "x"}', b"[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\xff",
+        b"[]",
+        b"[" * 100_000,
+        b'{"term": 7}',
+        b'{"version": 2, "term": 7}',
+        *(b'{"version": 1, "term": %s}' % term for term in (b'"7"', b"-1", b"true", b"1e400")),
+        b'{"version": 1, "term": %s}' % (b"9" * 30),
+    ],
+)
 def test_an_unreadable_term_is_an_error_never_a_guess(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "term").write_bytes(content)
     with pytest.raises(StateDirError, match="cannot read the term"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ha.clock import BootClock
 from llmgw.kit.journal import Journal
+from llmgw.kit.logs import configure_logs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 
@@ -70,3 +71,28 @@ def test_after_close_nothing_is_written(tmp_path: Path) -> None:
     journal.close()
     journal.write("late")
     assert (tmp_path / "journal.jsonl").read_bytes() == b""
+
+
+def test_a_full_disk_costs_records_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("agent", "json")
+    journal = Journal(Path("/dev/full"))
+    journal.write("one")
+    journal.write("two")
+    journal.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left" in json.loads(line)["reason"]
+
+
+def test_a_record_after_a_torn_one_stands_on_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: whole(file, data[:5]))
+    journal.write("torn")
+    monkeypatch.setattr(os, "write", whole)
+    journal.write("whole")
+    journal.close()
+    torn, line = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert len(torn) == 5
+    assert json.loads(line)["event"] == "whole"

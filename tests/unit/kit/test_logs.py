@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -77,3 +79,13 @@ def test_a_logger_outlives_a_stream_that_stood_in_for_standard_error(
     stand_in.close()
     log.info("after")
     assert "after" in later.getvalue()
+
+
+def test_a_full_disk_under_standard_error_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stderr", full)
+        configure_logs("agent", "json")
+        get_logger("x").info("lost")
+        logging.getLogger("ha").warning("lost too")
+        with contextlib.suppress(OSError):
+            full.close()
