@@ -1,9 +1,9 @@
 """The catalog as every control plane sees it, and how it is changed.
 
 Guarantees: what is seen is one head at one revision with all its documents; an invalid or
-unreadable state of the store leaves the last good catalog in force and is named. A change writes
-the documents first, in batches, then swaps the head once against the revision it was computed
-from: all of it is in force, or none.
+unreadable state of the store leaves the last good catalog in force and is named, and so does a
+store from which the catalog has vanished. A change writes the documents first, in batches, then
+swaps the head once against the revision it was computed from: all of it is in force, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ha.watcher import Watcher
 from llmgw.control.core.catalog_change import CatalogChange, apply_models, delete_models
 from llmgw.control.errors import ConflictError
 from llmgw.control.fenced import WRITES_MAX
-from llmgw.domain.catalog import CatalogError, Head
+from llmgw.domain.catalog import CatalogError, Head, Problem
 from llmgw.kit import wall_now
 from llmgw.kit.logs import get_logger
 from llmgw.wire.documents import fold_catalog, fold_head
@@ -58,6 +58,7 @@ class CatalogView:
             return
         items = {key: item.value for key, item in watcher.items.items()}
         try:
+            self.check_head(items)
             catalog = fold_catalog(self._keys, items, revision)
             head = fold_head(self._keys, items)
         except CatalogError as error:
@@ -70,6 +71,16 @@ class CatalogView:
             _log.info("catalog in force", revision=revision, models=len(catalog.models))
         self._head_revision = revision
         self.on_change()
+
+    def check_head(self, items: Mapping[str, bytes]) -> None:
+        """Refuse a store without a head after one was seen: removing models never removes it.
+
+        Raises:
+            CatalogError: it has vanished; the store was wiped, or holds other data than it did.
+        """
+        seen = self.catalog is not None and self.catalog.revision > 0
+        if seen and self._keys.catalog_head not in items:
+            raise CatalogError([Problem((), f"{self._keys.catalog_head} has vanished")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +166,7 @@ class CatalogWriter:
     ) -> tuple[Mapping[str, Model], Head]:
         """What a change starts from: the store, or the last good catalog if that is damaged."""
         try:
+            self._view.check_head(items)
             return fold_catalog(self._keys, items, revision).models, fold_head(self._keys, items)
         except CatalogError:
             last_good = self._view.catalog
