@@ -109,10 +109,12 @@ def test_an_invalid_model_is_refused_with_its_field() -> None:
 
 
 def test_a_model_that_no_store_would_take_is_refused_with_its_place() -> None:
-    """etcd's refusal would come late, and look like an etcd that is away."""
+    """The refusal of etcd would come late, and look like an etcd that is away."""
     long = raw(model("c"))
     long["profiles"][0]["args"] = ["y" * DOCUMENT_BYTES_MAX]
-    with pytest.raises(CatalogError, match=rf"at most {DOCUMENT_BYTES_MAX} can be stored") as caught:
+    with pytest.raises(
+        CatalogError, match=rf"at most {DOCUMENT_BYTES_MAX} can be stored"
+    ) as caught:
         apply(raw(B), long)
     assert [problem.path for problem in caught.value.problems] == [("models", 1)]
 
