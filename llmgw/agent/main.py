@@ -21,6 +21,7 @@ from llmgw.kit.journal import Journal
 from llmgw.kit.logs import LogFormat, configure_logs, get_logger
 from llmgw.kit.settings import Settings, SettingsError, load_settings
 from llmgw.kit.tasks import stop_on_signals
+from llmgw.kit.tls import read_tls
 from llmgw.wire.link import GrpcDialer, TlsFiles
 
 EXIT_FAILED = 1
@@ -157,7 +158,7 @@ def command(
     try:
         settings = load_settings(AgentSettings, flags, config=config)
         tls = _read_tls(settings)
-    except (SettingsError, OSError) as error:
+    except SettingsError as error:
         _fail(str(error), EXIT_BAD_INPUT)
     configure_logs("agent", settings.log_format)
     try:
@@ -199,8 +200,7 @@ def _control_name(text: str, server_name: str) -> ControlName:
 def _read_tls(settings: AgentSettings) -> TlsFiles | None:
     if settings.insecure or not (settings.tls_ca and settings.tls_cert and settings.tls_key):
         return None
-    files = (settings.tls_ca, settings.tls_cert, settings.tls_key)
-    return TlsFiles(*(path.read_bytes() for path in files))
+    return TlsFiles(*read_tls(settings.tls_ca, settings.tls_cert, settings.tls_key))
 
 
 def _fail(message: str, code: int) -> None:

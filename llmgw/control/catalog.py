@@ -1,9 +1,9 @@
 """The catalog as every control plane sees it, and how it is changed.
 
 Guarantees: what is seen is one head at one revision with all its documents; an invalid or
-unreadable state of the store leaves the last good catalog in force and is named. A change writes
-the documents first, in batches, then swaps the head once against the revision it was computed
-from: all of it is in force, or none.
+unreadable state of the store leaves the last good catalog in force and is named, and so does a
+store from which the catalog has vanished. A change writes the documents first, in batches, then
+swaps the head once against the revision it was computed from: all of it is in force, or none.
 """
 
 from __future__ import annotations

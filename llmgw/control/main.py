@@ -32,6 +32,7 @@ from llmgw.kit.journal import Journal
 from llmgw.kit.logs import configure_logs, get_logger
 from llmgw.kit.settings import SettingsError, load_settings
 from llmgw.kit.tasks import stop_on_signals
+from llmgw.kit.tls import read_tls
 from llmgw.wire.link import AgentListener, RefusalKind, RefusedError, TlsFiles
 
 if TYPE_CHECKING:
@@ -119,12 +120,15 @@ def command(
     flags = {name: value for name, value in locals().items() if name != "config"}
     try:
         settings = load_settings(ControlSettings, flags, config=config)
+        tls = _agent_tls(settings)
     except SettingsError as error:
         _fail(f"{error}", EXIT_BAD_INPUT)
     configure_logs("control", settings.log_format)
     try:
-        asyncio.run(_serve(settings))
-    except (PortTakenError, OSError, ValueError) as error:
+        asyncio.run(_serve(settings, tls))
+    except ValueError as error:
+        _fail(str(error), EXIT_BAD_INPUT)
+    except (PortTakenError, OSError) as error:
         _fail(str(error), EXIT_FAILED)
 
 
@@ -145,11 +149,11 @@ class _Door:
         await self.plane.leader.serve(stream)
 
 
-async def _serve(settings: ControlSettings) -> None:
+async def _serve(settings: ControlSettings, tls: TlsFiles | None) -> None:
     store = _open_store(settings)
     journal = Journal(settings.journal, control_plane=settings.id)
     door = _Door()
-    listener = AgentListener(door.serve, tls=_agent_tls(settings))
+    listener = AgentListener(door.serve, tls=tls)
     try:
         with _bind(settings.admin_listen, "--admin-listen") as admin_socket:
             agent_port = await _listen(listener, settings.agent_listen)
@@ -248,11 +252,7 @@ def _open_store(settings: ControlSettings) -> EtcdStore:
 
 def _agent_tls(settings: ControlSettings) -> TlsFiles | None:
     if settings.tls_ca and settings.tls_cert and settings.tls_key:
-        return TlsFiles(
-            ca=settings.tls_ca.read_bytes(),
-            certificate=settings.tls_cert.read_bytes(),
-            key=settings.tls_key.read_bytes(),
-        )
+        return TlsFiles(*read_tls(settings.tls_ca, settings.tls_cert, settings.tls_key))
     return None
 
 

@@ -17,7 +17,7 @@ import typer
 
 from llmgw.ctl.client import InvalidCatalogError
 from llmgw.ctl.errors import ConflictError, NotFoundError, RefusedError
-from llmgw.ctl.output import Output, print_data, print_table, to_yaml
+from llmgw.ctl.output import Output, print_data, print_labelled, print_table, to_yaml
 from llmgw.ctl.yaml_input import CatalogFile, read_catalog_file, refusal
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def print_changes(result: dict[str, Any], output: Output) -> None:
         return
     for kind in _CHANGES:
         if names := result.get(kind):
-            typer.echo(f"{kind:<9}  {', '.join(names)}")
+            print_labelled(kind, names)
     typer.echo(f"catalog revision {result['revision']} is in force")
 
 

@@ -154,9 +154,14 @@ class AdminClient:
                     ) from error
                 failures.append(f"{base}: {error}")
                 continue
+            if not _of_admin_api(answer):
+                failures.append(f"{base} does not speak the admin API of llmgw")
+                continue
             if answer.status not in (_NOT_LEADER, *_UNAVAILABLE):
                 return answer
-            refusal = refusal or answer
+            # That somebody else leads says less than what the one that does has to say.
+            if refusal is None or refusal.status == _NOT_LEADER:
+                refusal = answer
             leader = _leader_address(answer)
             if leader and leader not in asked and hops < HOPS_MAX:
                 hops += 1
@@ -186,6 +191,11 @@ class AdminClient:
             content = response.read()
         except TimeoutError as error:
             raise _NotAnsweredError("no answer in time", method=method, sent=sent) from error
+        except http.client.BadStatusLine as error:
+            # Closed without an answer is another thing than an answer that is not HTTP.
+            closed = isinstance(error, http.client.RemoteDisconnected)
+            reason = str(error).lower() if closed else "it does not speak HTTP"
+            raise _NotAnsweredError(reason, method=method, sent=sent) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise _NotAnsweredError(reason.lower(), method=method, sent=sent) from error
@@ -223,6 +233,11 @@ def _parse(base: str, status: int, content: bytes) -> Any:
         if status == _OK:
             raise CtlError(f"{base} does not speak the admin API of llmgw") from error
         return None
+
+
+def _of_admin_api(answer: _Answer) -> bool:
+    """Whether a control plane can have said so: none answers 404 but for models it names."""
+    return answer.status != _NOT_FOUND or "names" in answer.error
 
 
 def _leader_address(answer: _Answer) -> str | None:

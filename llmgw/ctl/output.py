@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WIDTH_MAX = 80
 _COLUMN_WIDTH_MIN = 5
 _PROSE_WIDTH_MIN = 10
+_LABEL_WIDTH = 11
 _GAP = "  "
 _KIB = 1024
 _LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
@@ -62,6 +63,15 @@ def print_line(text: str) -> None:
     """Print text that may be long, wrapped."""
     for line in textwrap.wrap(printable(text), WIDTH_MAX, subsequent_indent="  "):
         typer.echo(line)
+
+
+def print_labelled(label: str, names: Sequence[str]) -> None:
+    """Print names beside a label, wrapped in a column of their own; none is cut in two."""
+    width = WIDTH_MAX - _LABEL_WIDTH
+    text = printable(", ".join(names))
+    lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    for number, line in enumerate(lines):
+        typer.echo(f"{'' if number else label:<{_LABEL_WIDTH}}{line}")
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:

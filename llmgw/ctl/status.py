@@ -49,10 +49,13 @@ def show_replicas(client: AdminClient, output: Output) -> None:
 
 def _show_list(client: AdminClient, kind: str, output: Output) -> None:
     answer = client.get(f"/v1/{kind}")
+    # A router has a list of models too, for its own clients.
+    if not isinstance(answer, dict) or not isinstance(answer.get(kind), list):
+        raise UnreachableError(f"{client.base} does not speak the admin API of llmgw")
     if output is not Output.TABLE:
         print_data(answer, output)
     else:
-        _print_list(kind, answer.get(kind) or [])
+        _print_list(kind, answer[kind])
 
 
 def _print_list(kind: str, rows: Sequence[Row]) -> None:

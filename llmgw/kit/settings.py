@@ -55,7 +55,7 @@ def load_settings(
     source: dict[str, str] = {}
     if config is not None:
         for name, value in _read_toml(config).items():
-            merged[name], source[name] = value, str(config)
+            merged[name], source[name] = value, f"{config}: {name}"
     for name in kind.model_fields:
         variable = ENVIRONMENT_PREFIX + name.upper()
         text = (os.environ if environment is None else environment).get(variable)
@@ -72,6 +72,8 @@ def load_settings(
             name = str(item["loc"][0]) if item["loc"] else ""
             flag = "--" + name.replace("_", "-")
             message = item["msg"].removeprefix("Value error, ")
+            if item["type"] == "extra_forbidden":
+                message = "there is no such setting"
             # What concerns several settings together has no name, and says itself which.
             lines.append(f"{source.get(name, flag)}: {message}" if name else message)
         raise SettingsError("; ".join(lines)) from error
@@ -80,7 +82,9 @@ def load_settings(
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from error
 
 

@@ -8,6 +8,7 @@ operator can mend it with `llmgw ctl apply` meanwhile.
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from llmgw.ctl.yaml_input import CatalogFile
 from llmgw.up import model
 from llmgw.up.admin import Admin
 from llmgw.up.answer import NotYetError, ask, curl_line
+from llmgw.up.console import own_command
 from llmgw.up.errors import UpError
 from llmgw.up.etcd import is_ready
 
@@ -221,7 +223,7 @@ class BringUp:
             say(f"Try it   {curl_line(layout.router, asked)}")
         say(f"Leader   {leader['id']}, term {leader['term']}")
         say(f"Admin    {' '.join(layout.admins)}")
-        say(f"Status   llmgw ctl --admin {','.join(layout.admins)} status")
+        say(f"Status   {own_command(sys.argv[0])} ctl --admin {','.join(layout.admins)} status")
         say(f"Logs     {self._state.logs}/<name>.log  ({', '.join(self._system.pids)})")
 
     async def announce_leaders(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import shutil
 import sys
 
 _LABEL_WIDTH = 15
@@ -24,3 +26,16 @@ class Console:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.write(text)
             sys.stdout.flush()
+
+
+def own_command(started_as: str) -> str:
+    """How the reader's shell finds this program: it need not be on PATH.
+
+    Args:
+        started_as: the first word of this program's command line.
+    """
+    if shutil.which("llmgw"):
+        return "llmgw"
+    if started_as.endswith(".py"):
+        return f"{shlex.quote(sys.executable)} -m llmgw"
+    return shlex.quote(started_as)

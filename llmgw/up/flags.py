@@ -14,7 +14,7 @@ StateDirectory = Annotated[
 ]
 Catalog = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="The models to run, as for `llmgw ctl apply`."),
+    typer.Option(metavar="FILE", help="The models to run, and no others; as for `ctl apply`."),
 ]
 PortBase = Annotated[
     int | None,

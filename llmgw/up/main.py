@@ -20,7 +20,12 @@ from llmgw.up.bringup import BringUp, Wishes
 from llmgw.up.console import Console
 from llmgw.up.errors import UpError
 from llmgw.up.etcd import find_etcd
-from llmgw.up.readyfile import ready_document, write_ready_file
+from llmgw.up.readyfile import (
+    forget_ready_file,
+    prepare_ready_file,
+    ready_document,
+    write_ready_file,
+)
 from llmgw.up.state import Earlier, StateDir, check_etcd_fits, default_state_dir
 from llmgw.up.system import System, check_free
 
@@ -124,22 +129,18 @@ async def run_up(options: Options) -> int:
     wishes = Wishes(load_file(options.catalog) if options.catalog else None, options.once)
     console, clock = Console(), BootClock()
     etcd_binary = find_etcd()
+    _plan(options, None)  # a number out of range leaves no state directory behind
+    if options.ready_file is not None:
+        prepare_ready_file(options.ready_file)
     state = StateDir(options.state_dir)
     try:
         earlier = state.earlier()
-        layout = layouts.plan(
-            control_planes=options.control_planes,
-            agents=options.agents,
-            etcd_members=options.etcd_members,
-            port_base=options.port_base,
-            node_network=earlier.node_network if earlier else None,
-        )
+        layout = _plan(options, earlier)
         peer_ports = tuple(member.peer_port for member in layout.etcd)
         check_etcd_fits(earlier, peer_ports)
         check_free(layout.listeners())
         network = layout.nodes[0].address.rpartition(".")[0]
         state.remember(Earlier(peer_ports, network))
-        _forget_ready_file(options.ready_file)
         console.say(f"llmgw up: state and logs in {state.path}")
         system = System(layout, state, etcd_binary, console, clock, journal=options.journal)
         signals = _Signals()
@@ -148,11 +149,21 @@ async def run_up(options: Options) -> int:
                 finished = await _serve(system, state, wishes, options, signals)
             finally:
                 await _shut_down(system, options, signals, console)
-                if not options.once:
-                    _forget_ready_file(options.ready_file)
+                if options.ready_file is not None and not options.once:
+                    forget_ready_file(options.ready_file)
     finally:
         state.close()
     return EXIT_INTERRUPTED if options.once and not finished else 0
+
+
+def _plan(options: Options, earlier: Earlier | None) -> layouts.Layout:
+    return layouts.plan(
+        control_planes=options.control_planes,
+        agents=options.agents,
+        etcd_members=options.etcd_members,
+        port_base=options.port_base,
+        node_network=earlier.node_network if earlier else None,
+    )
 
 
 async def _serve(
@@ -219,8 +230,3 @@ async def _shut_down(system: System, options: Options, signals: _Signals, consol
     stopping.cancel()
     await asyncio.wait({stopping})
     await system.kill(keep_engines=options.keep_engines)
-
-
-def _forget_ready_file(path: Path | None) -> None:
-    if path is not None:
-        path.unlink(missing_ok=True)

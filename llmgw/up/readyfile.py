@@ -6,7 +6,9 @@ under another pid.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from llmgw.kit.files import write_atomically
@@ -45,6 +47,21 @@ def ready_document(
     }
 
 
+def prepare_ready_file(path: Path) -> None:
+    """Remove what an earlier run left, and make sure that the file can be written later.
+
+    Raises:
+        UpError: it cannot be written.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
 def write_ready_file(path: Path, document: Mapping[str, Any]) -> None:
     """Replace the file at once.
 
@@ -54,4 +71,14 @@ def write_ready_file(path: Path, document: Mapping[str, Any]) -> None:
     try:
         write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
     except OSError as error:
-        raise UpError(f"cannot write --ready-file {path}: {error.strerror}") from error
+        raise _cannot_write(path, error) from error
+
+
+def forget_ready_file(path: Path) -> None:
+    """Remove it, if that can be done: the system it tells of has ended."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _cannot_write(path: Path, error: OSError) -> UpError:
+    return UpError(f"cannot write --ready-file {path}: {error.strerror}")

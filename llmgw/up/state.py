@@ -86,19 +86,37 @@ class StateDir:
             return None
 
     def remember(self, used: Earlier) -> None:
-        """Record what this directory is used with now."""
-        write_atomically(self.path / _RECORD, json.dumps(asdict(used)).encode() + b"\n")
+        """Record what this directory is used with now.
+
+        Raises:
+            UpError: it cannot be written.
+        """
+        try:
+            write_atomically(self.path / _RECORD, json.dumps(asdict(used)).encode() + b"\n")
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def open_log(self, name: str) -> int:
-        """A descriptor that appends to a part's log; a large one is put aside first."""
+        """A descriptor that appends to a part's log; a large one is put aside first.
+
+        Raises:
+            UpError: it cannot be written.
+        """
         path = self.logs / f"{name}.log"
-        if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
-            path.replace(path.with_suffix(".log.1"))
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+                path.replace(path.with_suffix(".log.1"))
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def close(self) -> None:
         """Give the directory up."""
         os.close(self._lock)
+
+    def _unusable(self, error: OSError) -> UpError:
+        where = error.filename or self.path
+        return UpError(f"cannot use --state-dir {self.path}: {where}: {error.strerror}")
 
 
 def check_etcd_fits(earlier: Earlier | None, peer_ports: tuple[int, ...]) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TOMBSTONES_MAX = 1_000
+DOCUMENT_BYTES_MAX = 1 << 20
+"""etcd takes 1.5 MiB at once, and a document is never split."""
 
 
 class ModelNotFoundError(Exception):
@@ -62,6 +64,7 @@ def apply_models(
         CatalogError: the models, or the catalog that would result, are not valid.
     """
     given = check_models(raw)
+    _check_sizes(given)
     names = {model.name for model in given}
     kept = [model for name, model in sorted(in_force.items()) if name not in names and not prune]
     _check_together(kept, given)
@@ -76,6 +79,20 @@ def apply_models(
         who=who,
         when=when,
     )
+
+
+def _check_sizes(given: Sequence[Model]) -> None:
+    sizes = [(index, len(document_bytes(model))) for index, model in enumerate(given)]
+    problems = [
+        Problem(
+            ("models", index),
+            f"as a document this model is {size} bytes; at most {DOCUMENT_BYTES_MAX} can be stored",
+        )
+        for index, size in sizes
+        if size > DOCUMENT_BYTES_MAX
+    ]
+    if problems:
+        raise CatalogError(problems)
 
 
 def delete_models(

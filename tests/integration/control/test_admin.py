@@ -296,6 +296,33 @@ async def test_all_models_gone_at_once_stop_nothing_until_somebody_deletes_them(
         assert running.plane.view.problem == ""
 
 
+async def test_a_catalog_that_vanished_leaves_the_last_good_one(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """An etcd that was wiped, or started on the wrong data: no model was removed on purpose."""
+    agent = Agent()
+    async with running_plane(store, tmp_path) as running, client(running) as admin, agents(agent):
+        await running.leads()
+        _, applied = await admin.post("/v1/catalog/apply", {"models": [M]})
+        await agent.attach(running.agents)
+        await agent.waits_for(lambda: agent.shards)
+        listing = await store.list(HEAD.removesuffix("head"), timeout_s=1)
+        await store.txn([], [Delete(item.key) for item in listing.items], timeout_s=1)
+        await until(lambda: running.plane.view.problem != "", within_s=WAIT_S)
+        _, asked = await admin.get("/v1/status")
+        assert any(f"{HEAD}: the head is missing" in problem for problem in asked["problems"])
+        assert asked["catalog_revision"] == applied["revision"]
+        assert len(agent.commands) == 1
+        # An apply repairs it, from the last good catalog, with all its documents.
+        other = model("other").model_dump(mode="json")
+        status, _ = await admin.post("/v1/catalog/apply", {"models": [other]})
+        assert status == 200
+        await until(lambda: running.plane.view.problem == "", within_s=WAIT_S)
+        catalog = running.plane.view.catalog
+        assert catalog is not None
+        assert set(catalog.models) == {"m", "other"}
+
+
 async def test_a_leader_without_a_good_catalog_touches_nothing(
     store: MemoryStore, tmp_path: Path
 ) -> None:

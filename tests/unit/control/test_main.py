@@ -67,7 +67,7 @@ def test_bad_settings_exit_2_with_one_line(args: list[str], says: str) -> None:
 
 def test_an_address_that_is_none_is_said_so() -> None:
     code, stderr = run(*BASE, "--agent-listen", "nonsense", "--admin-listen", "127.0.0.1:0")
-    assert code == 1
+    assert code == 2
     assert "--agent-listen 'nonsense' is not HOST:PORT" in stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +92,18 @@ def test_the_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     for code in range(5):
         assert f"\n    {code}  " in out
+
+
+def test_a_result_that_cannot_be_written_is_one_line() -> None:
+    """A full disk, for one."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "llmgw", "--version"],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: no space left on device\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import socket
 from typing import Any
 
@@ -151,7 +152,7 @@ def test_a_read_that_was_not_answered_is_asked_of_the_next(planes: Planes) -> No
     [
         (400, {"code": "bad", "message": "why"}, RefusedError, 2),
         (409, {"code": "conflict", "message": "why", "revision": 7}, ConflictError, 3),
-        (404, {"code": "model_not_found", "message": "why"}, NotFoundError, 4),
+        (404, {"code": "model_not_found", "message": "why", "names": ["x"]}, NotFoundError, 4),
         (500, {"code": "x", "message": "why"}, UnreachableError, 1),
         (422, {"code": "invalid", "message": "why"}, RefusedError, 2),
     ],
@@ -181,6 +182,45 @@ def test_something_else_on_the_port_is_not_taken_for_a_control_plane(
     planes[0].on(READ, 200, content)
     with pytest.raises(CtlError, match="does not speak"):
         client(planes[0].url).get("/v1/status")
+
+
+@pytest.mark.parametrize("error", [None, {"message": "There is no '/v1/status' here."}])
+def test_a_server_without_the_admin_api_is_named_and_the_next_is_asked(
+    planes: Planes, error: Any
+) -> None:
+    """A router answers 404 in a form of its own: that is not "no such model"."""
+    for asked in (READ, WRITE):
+        planes[0].on(asked, 404, {"error": error})
+    with pytest.raises(UnreachableError, match="does not speak") as caught:
+        client(planes[0].url).get("/v1/status")
+    assert planes[0].url in str(caught.value)
+    planes[1].on(WRITE, 200, {"revision": 4})
+    asking = client(planes[0].url, planes[1].url)
+    assert asking.post("/v1/catalog/apply", {}) == {"revision": 4}
+
+
+def test_what_is_not_http_is_named_in_one_readable_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"\0\0\x12\x04\xff\n")
+                connection.recv(1000)
+
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            threads.submit(greet)
+            with pytest.raises(UnreachableError, match="does not speak HTTP") as caught:
+                client(f"127.0.0.1:{server.getsockname()[1]}").get("/v1/status")
+    assert str(caught.value).isprintable()
+
+
+def test_what_the_leader_says_counts_more_than_a_standby_that_names_it(planes: Planes) -> None:
+    standby, leader = planes
+    standby.answers[WRITE] = lambda _: not_leader(leader)
+    leader.on(WRITE, 503, {"error": {"code": "store_unavailable", "message": "etcd: no space"}})
+    with pytest.raises(UnreachableError, match="etcd: no space"):
+        client(standby.url, leader.url).post("/v1/catalog/apply", {})
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_delete(plane: FakeAdmin, ctl: Callable[..., Any]) -> None:
     plane.on("POST /v1/catalog/delete", 200, {"revision": 9, "removed": ["a", "b"]})
     assert ctl("delete", "a", "b").code == 0
     assert plane.asked[0][1]["names"] == ["a", "b"]
-    error = {"code": "model_not_found", "message": "no model is called c"}
+    error = {"code": "model_not_found", "message": "no model is called c", "names": ["c"]}
     plane.on("POST /v1/catalog/delete", 404, {"error": error})
     result = ctl("delete", "c")
     assert (result.code, result.err) == (4, "error: no model is called c\n")
@@ -319,3 +319,22 @@ def test_a_standby_is_enough_to_write(
     planes[0].answers["POST /v1/catalog/delete"] = lambda _: not_leader(planes[1])
     planes[1].on("POST /v1/catalog/delete", 200, {"revision": 9, "removed": ["a"]})
     assert ctl("delete", "a").code == 0
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_routers_list_of_models_is_not_taken_for_the_catalogs(
+    output: str, plane: FakeAdmin, ctl: Callable[..., Any]
+) -> None:
+    """Both answer `/v1/models`; "no models" would be a lie."""
+    plane.on("GET /v1/models", 200, {"object": "list", "data": [{"id": "small"}]})
+    result = ctl("models", "-o", output)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == f"error: {plane.url} does not speak the admin API of llmgw\n"
+
+
+def test_what_was_changed_is_told_in_80_columns(plane: FakeAdmin, ctl: Callable[..., Any]) -> None:
+    removed = [f"org/model-{number:03}" for number in range(200)]
+    plane.on("POST /v1/catalog/delete", 200, {"revision": 9, "removed": removed})
+    lines = ctl("delete", "all").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(name in "".join(lines) for name in removed)

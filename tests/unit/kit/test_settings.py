@@ -88,14 +88,14 @@ def test_a_bad_value_is_refused_with_the_place_it_came_from(
 def test_a_bad_value_in_a_file_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('lease_ttl_s = "x"\n')
-    with pytest.raises(SettingsError, match=str(path)):
+    with pytest.raises(SettingsError, match=f"{path}: lease_ttl_s: "):
         load_settings(Example, {}, config=path, environment={})
 
 
 def test_an_unknown_setting_of_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "typo.toml"
     path.write_text("lease_ttl = 5\n")
-    with pytest.raises(SettingsError, match=str(path)):
+    with pytest.raises(SettingsError, match=f"{path}: lease_ttl: there is no such setting"):
         load_settings(Example, {}, config=path, environment={})
 
 

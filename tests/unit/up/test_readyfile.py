@@ -9,7 +9,12 @@ import pytest
 
 from llmgw.up.errors import UpError
 from llmgw.up.layout import plan
-from llmgw.up.readyfile import ready_document, write_ready_file
+from llmgw.up.readyfile import (
+    forget_ready_file,
+    prepare_ready_file,
+    ready_document,
+    write_ready_file,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +58,19 @@ def test_the_file_is_json_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     write_ready_file(tmp_path / "ready.json", document)
     assert json.loads((tmp_path / "ready.json").read_text()) == document
     assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
+
+
+def test_a_place_that_cannot_be_written_is_known_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "ready.json"):
+        with pytest.raises(UpError, match=f"cannot write --ready-file {path}: "):
+            prepare_ready_file(path)
+        forget_ready_file(path)
+
+
+def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "ready.json"
+    prepare_ready_file(path)
+    write_ready_file(path, {})
+    prepare_ready_file(path)
+    assert list(path.parent.iterdir()) == []

@@ -98,3 +98,15 @@ def test_logs_are_appended_and_put_aside_when_large(tmp_path: Path) -> None:
 )
 def test_the_default_place(environment: dict[str, str], expected: str) -> None:
     assert default_state_dir(environment, Path("/home/x")) == Path(expected)
+
+
+def test_files_inside_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    """Left by another user, for one; a folder in their place is refused to root as well."""
+    state = StateDir(tmp_path)
+    (tmp_path / "up.json.tmp").mkdir()
+    with pytest.raises(UpError, match=rf"--state-dir {tmp_path}: .*up\.json\.tmp: "):
+        state.remember(Earlier((12380,), "127.0.1"))
+    (state.logs / "cp-1.log").mkdir()
+    with pytest.raises(UpError, match=rf"--state-dir {tmp_path}: .*cp-1\.log: "):
+        state.open_log("cp-1")
+    state.close()

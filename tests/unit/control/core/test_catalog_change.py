@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from llmgw.control.core.catalog_change import (
+    DOCUMENT_BYTES_MAX,
     CatalogChange,
     ModelNotFoundError,
     apply_models,
@@ -105,6 +106,17 @@ def test_an_invalid_model_is_refused_with_its_field() -> None:
     with pytest.raises(CatalogError) as caught:
         apply(raw(model("c"), replicas=-1))
     assert caught.value.problems[0].path == ("models", 0, "replicas")
+
+
+def test_a_model_that_no_store_would_take_is_refused_with_its_place() -> None:
+    """The refusal of etcd would come late, and look like an etcd that is away."""
+    long = raw(model("c"))
+    long["profiles"][0]["args"] = ["y" * DOCUMENT_BYTES_MAX]
+    with pytest.raises(
+        CatalogError, match=rf"at most {DOCUMENT_BYTES_MAX} can be stored"
+    ) as caught:
+        apply(raw(B), long)
+    assert [problem.path for problem in caught.value.problems] == [("models", 1)]
 
 
 def test_delete_leaves_tombstones_and_the_rest() -> None:
