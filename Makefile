@@ -5,10 +5,12 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Most tests wait for processes, so more of them than cores run side by side.
 WORKERS ?= 3
+ROUNDS ?= 5
+CHAOS_S ?= 60
 PIP_FLAGS ?= --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test check lint format types imports proto proto-check bench compose-test clean
+.PHONY: help setup demo test chaos check lint format types imports proto proto-check bench compose-test clean
 
 help: ## show the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +32,10 @@ demo: setup ## run the whole system here with a small real model (ARGS=--once en
 test: setup ## every test that needs neither root nor Docker (ARGS passes on to pytest)
 	$(BIN)/pytest -m 'not compose and not alone' -n $(WORKERS) --dist loadfile $(ARGS)
 	$(BIN)/pytest -m 'alone' $(ARGS)
+
+chaos: setup ## random faults under load, a fresh seed each (ROUNDS=5, CHAOS_S=60)
+	for round in $$(seq $(ROUNDS)); do \
+	  CHAOS_SEED=0 CHAOS_S=$(CHAOS_S) $(BIN)/pytest -s tests/e2e/test_chaos.py $(ARGS) || exit 1; done
 
 check: lint types imports proto-check ## everything that reads the code without running it
 
