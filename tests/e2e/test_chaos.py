@@ -22,7 +22,7 @@ from tests.support.system import paced_model
 if TYPE_CHECKING:
     from pathlib import Path
 
-STORM_S = float(os.environ.get("CHAOS_S", "20"))
+STORM_S = float(os.environ.get("CHAOS_S", "12"))
 SEED = int(os.environ.get("CHAOS_SEED", "1")) or random.randrange(1, 1_000_000)
 REST_S = 45.0
 MODELS = {"one": 1, "two": 2}
