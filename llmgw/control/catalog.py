@@ -149,8 +149,9 @@ class CatalogWriter:
             revision = _head_revision(listing, self._keys)
             if expected_revision is not None and expected_revision != revision:
                 raise ConflictError(revision)
-            result = change(*self._in_force(items, revision))
-            if result.is_empty:
+            whole, in_force, head = self._in_force(items, revision)
+            result = change(in_force, head)
+            if result.is_empty and whole:
                 return Applied(revision, result)
             await self._write_documents(result.documents, items)
             swapped = await self._writer.txn(
@@ -163,14 +164,18 @@ class CatalogWriter:
 
     def _in_force(
         self, items: Mapping[str, bytes], revision: int
-    ) -> tuple[Mapping[str, Model], Head]:
-        """What a change starts from: the store, or the last good catalog if that is damaged."""
+    ) -> tuple[bool, Mapping[str, Model], Head]:
+        """What a change starts from: the store, or the last good catalog if that is damaged.
+
+        The first value says whether the store is whole: else even no change has to be written.
+        """
         try:
             self._view.check_head(items)
-            return fold_catalog(self._keys, items, revision).models, fold_head(self._keys, items)
+            models = fold_catalog(self._keys, items, revision).models
+            return True, models, fold_head(self._keys, items)
         except CatalogError:
             last_good = self._view.catalog
-            return (last_good.models if last_good is not None else {}), self._view.head
+            return False, (last_good.models if last_good is not None else {}), self._view.head
 
     async def _write_documents(
         self, documents: Mapping[str, bytes], items: Mapping[str, bytes]
