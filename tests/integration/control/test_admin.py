@@ -323,6 +323,23 @@ async def test_a_catalog_that_vanished_leaves_the_last_good_one(
         assert set(catalog.models) == {"m", "other"}
 
 
+@pytest.mark.parametrize("damage", [Put(HEAD, b'{"models": {"m": "00"}}'), Delete(HEAD)])
+async def test_the_same_models_again_repair_a_catalog(
+    damage: Put | Delete, store: MemoryStore, tmp_path: Path
+) -> None:
+    """Nothing changes, and yet it has to be written."""
+    async with running_plane(store, tmp_path) as running, client(running) as admin:
+        await running.leads()
+        await admin.post("/v1/catalog/apply", {"models": [M]})
+        await store.txn([], [damage], timeout_s=1)
+        await until(lambda: running.plane.view.problem != "", within_s=WAIT_S)
+        status, applied = await admin.post("/v1/catalog/apply", {"models": [M]})
+        assert (status, applied["unchanged"]) == (200, ["m"])
+        await until(lambda: running.plane.view.problem == "", within_s=WAIT_S)
+        assert running.plane.view.catalog is not None
+        assert running.plane.view.catalog.revision == applied["revision"]
+
+
 async def test_a_leader_without_a_good_catalog_touches_nothing(
     store: MemoryStore, tmp_path: Path
 ) -> None:
