@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from llmgw.kit.logs import get_logger
-from llmgw.router.core.balance import Candidate, choose
+from llmgw.router.core.balance import choose
 from llmgw.router.core.ejection import (
     GOOD_STANDING,
     EjectionPolicy,
@@ -45,6 +45,17 @@ class EndpointState:
     path_prefix: bytes
     standing: Standing = GOOD_STANDING
     outstanding: int = 0
+    priority: int = 0
+    weight: int = 0
+    in_service: bool = True
+
+    def __post_init__(self) -> None:
+        self.adopt(self.endpoint)
+
+    def adopt(self, endpoint: Endpoint) -> None:
+        """Take over what the route table says of it now."""
+        self.endpoint = endpoint
+        self.priority, self.weight = endpoint.priority, endpoint.weight
 
 
 class Attempt:
@@ -111,25 +122,17 @@ class Endpoints:
         if not states:
             return None
         now_s = self._clock.now_s()
-        candidates = [
-            Candidate(
-                replica_id=replica_id,
-                priority=state.endpoint.priority,
-                weight=state.endpoint.weight,
-                outstanding=state.outstanding,
-                in_service=in_service(state.standing, now_s),
-            )
-            for replica_id, state in states.items()
-            if replica_id not in without
-        ]
+        candidates = [state for name, state in states.items() if name not in without]
+        for state in candidates:
+            good = state.standing is GOOD_STANDING
+            state.in_service = good or in_service(state.standing, now_s)
         self._turn += 1
         chosen = choose(candidates, self._turn)
         if chosen is None:
             return None
-        state = states[chosen.replica_id]
-        state.standing, probe = on_chosen(state.standing, now_s)
-        state.outstanding += 1
-        return Attempt(self, state, probe=probe)
+        chosen.standing, probe = on_chosen(chosen.standing, now_s)
+        chosen.outstanding += 1
+        return Attempt(self, chosen, probe=probe)
 
     def judge(self, state: EndpointState, verdict: Verdict, *, probe: bool) -> None:
         """Take a verdict on an endpoint into its standing."""
@@ -175,7 +178,7 @@ class Endpoints:
         state = former.get(endpoint.replica_id)
         if state is not None and state.endpoint.url == endpoint.url:
             del former[endpoint.replica_id]
-            state.endpoint = endpoint
+            state.adopt(endpoint)
             return state
         return self._new(endpoint)
 

@@ -9,25 +9,40 @@ with each choice. It does not look at prompts, sessions or caches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Protocol):
     """One endpoint as the choice sees it. Weight 0: gets nothing."""
 
-    replica_id: str
-    priority: int
-    weight: int
-    outstanding: int
-    in_service: bool
+    @property
+    def priority(self) -> int:
+        """The lowest wins."""
+        ...
+
+    @property
+    def weight(self) -> int:
+        """Its share."""
+        ...
+
+    @property
+    def outstanding(self) -> int:
+        """How many requests it has."""
+        ...
+
+    @property
+    def in_service(self) -> bool:
+        """Whether it is not ejected, or may be probed."""
+        ...
 
 
-def choose(candidates: Sequence[Candidate], turn: int) -> Candidate | None:
+C = TypeVar("C", bound=Candidate)
+
+
+def choose(candidates: Sequence[C], turn: int) -> C | None:
     """The endpoint for the next request, or None if none may get one.
 
     Args:
@@ -39,6 +54,8 @@ def choose(candidates: Sequence[Candidate], turn: int) -> Candidate | None:
     eligible = in_service or willing
     if not eligible:
         return None
+    if len(eligible) == 1:
+        return eligible[0]
     best = min(candidate.priority for candidate in eligible)
     eligible = [candidate for candidate in eligible if candidate.priority == best]
     # (outstanding + 1) / weight, compared without division: exact for any weight.

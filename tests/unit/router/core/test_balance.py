@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmgw.router.core.balance import Candidate, choose
+from llmgw.router.core.balance import choose
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An endpoint."""
+
+    replica_id: str
+    priority: int
+    weight: int
+    outstanding: int
+    in_service: bool
+
 
 A = Candidate("a", priority=0, weight=1, outstanding=0, in_service=True)
 B = replace(A, replica_id="b")
