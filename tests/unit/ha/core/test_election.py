@@ -193,7 +193,7 @@ def test_a_store_that_went_back_in_time_freezes_until_a_read_has_told(
     [read] = bench.renewed()
     assert isinstance(read, ReadLeader)
     bench.feed(LeaderRead(read.call, found))
-    assert bench.state is State.STANDBY
+    assert bench.election.state is State.STANDBY
 
 
 def test_a_refused_write_deposes_only_the_leadership_that_made_it() -> None:
