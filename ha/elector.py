@@ -105,6 +105,7 @@ class Elector:
         keys: where the election lives.
         identity: this candidate's name; the lease tells apart two processes of the same name.
         problem: why the store cannot be used right now, for people; "" when it can.
+        obstacle: what stands in the store that keeps anybody from leading, for people; or "".
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Elector:
         self.keys = keys
         self.identity = identity
         self.problem = ""
+        self.obstacle = ""
         self._store = store
         self._clock = clock
         self._facts = dict(facts)
@@ -287,6 +289,10 @@ class Elector:
         seen = None if item is None else decode_leader(item.value, item.create_revision)
         key = None if seen is None else core.LeaderKey(seen.id, seen.term, seen.create_revision)
         changed, self._seen = seen != self._seen, seen
+        if seen is not None:
+            # It may be anybody's, so nobody campaigns over it.
+            unreadable = f"{self.keys.leader} cannot be read: delete it unless somebody leads"
+            self.obstacle = "" if seen.id else unreadable
         self._feed(core.LeaderSeen(watcher.revision, key))
         if changed:
             self._notify()
@@ -388,6 +394,7 @@ class Elector:
             return core.LeaseGone(call.lease_id)
         except StoreError as error:
             _log.warning("%s: cannot campaign: %s", self.identity, error)
+            self.obstacle = f"{self.keys.term}: {error}"
             return core.CampaignLost(call.call, f"cannot campaign: {error}")
         if not result.succeeded:
             return core.CampaignLost(call.call, "another candidate was quicker")

@@ -318,9 +318,13 @@ class Election:
                 self._enter(State.STANDBY, "the lease is gone")
 
     def _on_seen(self, event: LeaderSeen, now_s: float, jitter: float) -> None:
+        went_back = event.revision < self.watched_revision
         self.watched, self.watched_revision = event.key, event.revision
         if event.key is not None:
             self.highest_term = max(self.highest_term, event.key.term)
+        if went_back and self.state is State.LEADING:
+            # Restored from a backup, where the key may be another's: a read has to tell.
+            self._enter(State.FROZEN, "the store went back in time")
         # What is older than our own key is the news of a predecessor's end, and none of ours.
         if not self.owns_key or event.revision < self.create_revision:
             return

@@ -79,8 +79,8 @@ class Shard:
         self._overdue = asyncio.Event()
         self._end_reason = ""
         if record.state is ShardState.DRAINING:
-            # An earlier agent was at it and nobody knows how far it came: end it without delay.
-            self.stop(record.reason)
+            # An earlier agent was at it, and requests may still be under way: go on with it.
+            self.drain(record.reason)
 
     @property
     def state(self) -> ShardState:
@@ -242,7 +242,8 @@ class Shard:
 
     async def _end(self, process: EngineProcess) -> None:
         """Drain unless cut short, then stop."""
-        draining = self.state is ShardState.READY and not self._cut_short.is_set()
+        serves = self.state in {ShardState.READY, ShardState.DRAINING}
+        draining = serves and not self._cut_short.is_set()
         if self.state is not ShardState.DRAINING:
             await self._move(ShardState.DRAINING, self._end_reason)
         if draining:

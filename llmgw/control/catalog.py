@@ -46,7 +46,7 @@ class CatalogView:
         self.problem = ""
         self.on_change: Callable[[], None] = lambda: None
         self._keys = keys
-        self._head_revision = -1
+        self._head: tuple[int, bytes] | None = None
         self.watcher = Watcher(store, keys.catalog, clock, on_change=self._fold)
 
     def _fold(self, watcher: Watcher) -> None:
@@ -54,7 +54,9 @@ class CatalogView:
         revision = item.mod_revision if item is not None else 0
         # Documents arrive before the head that names them: nothing to do until it changes,
         # unless what stands there is damaged and may just have been repaired.
-        if revision == self._head_revision and not self.problem:
+        # A store restored from a backup gives revisions a second time: the value counts too.
+        head_seen = (revision, item.value if item is not None else b"")
+        if head_seen == self._head and not self.problem:
             return
         items = {key: item.value for key, item in watcher.items.items()}
         try:
@@ -69,7 +71,7 @@ class CatalogView:
         else:
             self.catalog, self.head, self.problem = catalog, head, ""
             _log.info("catalog in force", revision=revision, models=len(catalog.models))
-        self._head_revision = revision
+        self._head = head_seen
         self.on_change()
 
 

@@ -129,6 +129,8 @@ class ControlPlane:
         found = list(self.warnings)
         if self.elector.problem:
             found.append(f"etcd: {self.elector.problem}")
+        if self.elector.obstacle:
+            found.append(f"election: {self.elector.obstacle}")
         if self.view.problem:
             found.append(self.view.problem)
         if not self.view.watcher.synced:

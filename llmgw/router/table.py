@@ -3,7 +3,8 @@
 Made from the catalog and the endpoints as they stand in etcd. The catalog alone decides the
 names; only while none was ever readable do the endpoints' own facts stand in, and a catalog that
 vanishes or cannot be read leaves the last good one in force. An endpoint that cannot be read is
-left out and named in the log. Keeps serving what it has for as long as etcd is away.
+left out and named in the log. Keeps serving what it has for as long as etcd is away, and when
+etcd comes back without its data, until a leader has published anew.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from ha.clock import Clock
     from ha.store import Store
+    from ha.watcher import Item
     from llmgw.domain.endpoint import Endpoint
     from llmgw.wire.keys import Keys
 
@@ -66,7 +68,8 @@ class TableWatch:
         self._on_table = on_table
         self._known = EMPTY_CATALOG
         self._names: dict[str, str] | None = None
-        self._parsed: dict[str, tuple[int, Endpoint | None]] = {}
+        self._parsed: dict[str, tuple[Item, Endpoint | None]] = {}
+        self._revision = 0
         self.catalog = Watcher(store, keys.catalog, clock, on_change=self._on_catalog)
         self.endpoints = Watcher(store, keys.endpoints, clock, on_change=self._on_endpoints)
 
@@ -97,13 +100,18 @@ class TableWatch:
         self._publish()
 
     def _on_endpoints(self, watcher: Watcher) -> None:
+        went_back, self._revision = watcher.revision < self._revision, watcher.revision
+        if went_back and self._parsed and not watcher.items:
+            # A store that lost its data says nothing about engines, which run on.
+            _log.error("all endpoints vanished with etcd's data, the last ones stay")
+            return
         former, self._parsed = self._parsed, {}
         for key, item in watcher.items.items():
             known = former.get(key)
-            if known is not None and known[0] == item.mod_revision:
+            if known is not None and known[0] == item:
                 self._parsed[key] = known
                 continue
-            self._parsed[key] = (item.mod_revision, _readable(key, item.value))
+            self._parsed[key] = (item, _readable(key, item.value))
         self._publish()
 
     def _publish(self) -> None:

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from llmgw.agent import procfs
-from llmgw.domain.messages import Register, ShardStatus, StartShard, StopShard
+from llmgw.domain.messages import DrainShard, Register, ShardStatus, StartShard, StopShard
 from llmgw.domain.shard import ShardReport, ShardState
 from tests.support.agents import (
     AgentProcess,
@@ -104,6 +104,32 @@ async def test_a_loading_engine_is_adopted_and_becomes_ready(
         (report,) = (await leader.registered(2)).shards
         assert report.state is S.LOADING
         assert identity(await leader.shard("r1-0", S.READY)) == identity(before)
+
+
+async def test_a_new_agent_goes_on_with_a_drain_and_breaks_no_stream(
+    leader: FakeLeader, state_dir: Path
+) -> None:
+    port = free_port()
+    agent = AgentProcess(state_dir, leader.address)
+    await agent.start()
+    await leader.registered()
+    before = await start(leader, "--token-interval-s", "0.3", port=port)
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        body = {"model": "m", "stream": True, "max_tokens": 10}
+        async with session.post(url, json=body) as answer:
+            await leader.send(DrainShard("r1", "r1-0", "rolled"))
+            await leader.shard("r1-0", S.DRAINING)
+            await agent.signal(signal.SIGKILL)
+            await agent.start()
+            (report,) = (await leader.registered(2)).shards
+            assert (report.state, identity(report)) == (S.DRAINING, identity(before))
+            text = (await answer.content.read()).decode()
+    assert text.count("data: {") == 10
+    assert text.endswith("data: [DONE]\n\n")
+    await leader.shard("r1-0", S.STOPPED)
+    assert is_gone(before.pid)
+    await agent.signal(signal.SIGTERM)
 
 
 async def test_an_engine_that_died_while_no_agent_ran_is_failed_and_its_workers_are_ended(

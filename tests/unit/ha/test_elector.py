@@ -331,3 +331,23 @@ def test_wait_change_wakes_on_another_leader() -> None:
             await asyncio.wait_for(waiting, 1)
 
     run_virtual(scenario())
+
+
+def test_what_keeps_anybody_from_leading_is_named_until_it_is_mended() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.memory.txn(
+                [], [Put(KEYS.leader, b"by hand"), Put(KEYS.term, b"x")], timeout_s=1
+            )
+            a = w.start("a")
+            await asyncio.sleep(1)
+            assert KEYS.leader in a.obstacle
+            await w.memory.txn([], [Delete(KEYS.leader)], timeout_s=1)
+            await asyncio.sleep(5)
+            assert a.obstacle == "/e/term: the term counter is not a number: 'x'"
+            await w.memory.txn([], [Put(KEYS.term, b"7")], timeout_s=1)
+            assert (await a.lead()).term == 8
+            await asyncio.sleep(1)
+            assert a.obstacle == ""
+
+    run_virtual(scenario())

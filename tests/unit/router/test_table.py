@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ha.clock import BootClock
+from ha.memory import MemoryStore
+from ha.watcher import Item
 from llmgw.domain.catalog import Model, Profile, make_catalog
 from llmgw.domain.endpoint import Endpoint
-from llmgw.router.table import make_table, names_of
+from llmgw.router.table import RouteTable, TableWatch, make_table, names_of
+from llmgw.wire.keys import Keys
+
+if TYPE_CHECKING:
+    from ha.watcher import Watcher
 
 
 def endpoint(replica_id: str, **facts: Any) -> Endpoint:
@@ -43,3 +50,30 @@ def test_without_any_catalog_endpoints_speak_for_themselves() -> None:
 def test_an_alias_never_hides_a_models_own_name() -> None:
     table = make_table(None, [endpoint("a", aliases=("n",)), endpoint("b", model="n")])
     assert table.names["n"] == "n"
+
+
+class Held:
+    """What a watcher shows of the endpoints."""
+
+    def __init__(self, revision: int, *endpoints: Endpoint) -> None:
+        self.revision = revision
+        self.items = {
+            f"/{one.replica_id}": Item(one.model_dump_json().encode(), revision, revision)
+            for one in endpoints
+        }
+
+
+async def test_a_store_without_its_data_takes_no_endpoint_away() -> None:
+    tables: list[RouteTable] = []
+    clock = BootClock()
+    watch = TableWatch(MemoryStore(clock), Keys("t"), clock, on_table=tables.append)
+    watch.catalog.synced = watch.endpoints.synced = True
+
+    def seen(held: Held) -> list[str]:
+        watch._on_endpoints(cast("Watcher", held))
+        return [one.replica_id for listed in tables[-1].endpoints.values() for one in listed]
+
+    assert seen(Held(9, endpoint("a"))) == ["a"]
+    assert seen(Held(2)) == ["a"], "wiped: revisions begin anew"
+    assert seen(Held(5, endpoint("b"))) == ["b"], "published anew"
+    assert seen(Held(6)) == [], "withdrawn"

@@ -167,8 +167,8 @@ def test_losing_the_lease_ends_the_term(*, frozen: bool) -> None:
 
 def test_a_predecessors_late_delete_does_not_depose_the_successor() -> None:
     bench = Bench().leading(create_revision=20)
-    bench.feed(LeaderSeen(19, None))
     bench.feed(LeaderSeen(18, other(12)))
+    bench.feed(LeaderSeen(19, None))
     assert bench.state is State.LEADING
     bench.feed(LeaderSeen(20, None))
     assert bench.election.state is State.STANDBY
@@ -179,6 +179,21 @@ def test_a_younger_key_of_another_deposes() -> None:
     bench.feed(LeaderSeen(30, other(30)))
     assert bench.state is State.STANDBY
     assert "'other' leads with term 2" in bench.election.reason
+
+
+@pytest.mark.parametrize("found", [None, other(12)])
+def test_a_store_that_went_back_in_time_freezes_until_a_read_has_told(
+    found: LeaderKey | None,
+) -> None:
+    """A backup from before the victory: its lease is in it, and its leader key is not."""
+    bench = Bench().leading(create_revision=20)
+    bench.feed(LeaderSeen(30, LeaderKey("me", 1, 20)))
+    assert bench.feed(LeaderSeen(15, found)) == []
+    assert bench.state is State.FROZEN
+    [read] = bench.renewed()
+    assert isinstance(read, ReadLeader)
+    bench.feed(LeaderRead(read.call, found))
+    assert bench.election.state is State.STANDBY
 
 
 def test_a_refused_write_deposes_only_the_leadership_that_made_it() -> None:
