@@ -180,6 +180,7 @@ class Agent:
         self._dialer = GrpcDialer(tls=tls)
         self._obey = obey
         self._stream: LeaderStream | None = None
+        self._writing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     def got(self, *kinds: type) -> list[DownBody]:
@@ -214,7 +215,12 @@ class Agent:
 
     async def say(self, body: Any) -> None:
         assert self._stream is not None
-        await self._stream.send(Up(self.term, body))
+        await self._write(self._stream, body)
+
+    async def _write(self, stream: LeaderStream, body: Any) -> None:
+        """Heartbeats and answers come from tasks of their own; one may write at a time."""
+        async with self._writing:
+            await stream.send(Up(self.term, body))
 
     async def report(self, shard_id: str, state: ShardState, reason: str = "") -> None:
         """A shard changes its state by itself."""
@@ -260,7 +266,7 @@ class Agent:
             while True:
                 await asyncio.sleep(interval_s)
                 tick += 1
-                await stream.send(Up(self.term, AgentHeartbeat(tick)))
+                await self._write(stream, AgentHeartbeat(tick))
 
     @property
     def frozen_beats(self) -> list[bool]:
