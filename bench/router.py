@@ -1,8 +1,9 @@
 """What the router costs: CPU per request and per streamed chunk, beside aiohttp, nginx and direct.
 
 CPU is what the proxy's process used (user + system) over a fixed number of requests; latency is
-what one client sees. Chunks are paced 10 ms apart: without pauses a proxy reads several at once
-and looks cheaper than it is.
+what one client sees; memory is what the process grows by (RSS) while many streams are open for the
+first time. Chunks are paced 10 ms apart: without pauses a proxy reads several at once and looks
+cheaper than it is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 REQUESTS = 3000
 AT_ONCE = 16
 STREAMS = 30
+OPEN_STREAMS = 200
 ROUNDS = 3
 REQUEST = {"model": "mock", "messages": [{"role": "user", "content": "x" * 1024}]}
 NGINX = """
@@ -58,11 +60,12 @@ http {{
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU microseconds per request and per chunk, and the median latency of one request."""
+    """CPU microseconds per request and per chunk, median latency of a request, KiB per stream."""
 
     request_us: float
     chunk_us: float
     latency_s: float
+    stream_kib: float
 
 
 async def _serve(*argv: str) -> asyncio.subprocess.Process:
@@ -106,13 +109,33 @@ async def _requests(url: str, count: int, session: aiohttp.ClientSession) -> lis
     return latencies
 
 
-async def _streams(url: str, session: aiohttp.ClientSession) -> int:
+async def _streams(url: str, session: aiohttp.ClientSession, count: int = STREAMS) -> int:
     async def client() -> int:
         request = {**REQUEST, "stream": True}
         async with session.post(f"{url}/v1/chat/completions", json=request) as response:
             return (await response.read()).count(b"data: {")
 
-    return sum(await asyncio.gather(*(client() for _ in range(STREAMS))))
+    return sum(await asyncio.gather(*(client() for _ in range(count))))
+
+
+async def _memory_kib(
+    url: str, session: aiohttp.ClientSession, process: psutil.Process | None
+) -> float:
+    """What a process grows by per stream, while many are open."""
+    before = highest = _rss_bytes(process)
+    streaming = asyncio.create_task(_streams(url, session, OPEN_STREAMS))
+    while not streaming.done():
+        await asyncio.sleep(0.05)
+        highest = max(highest, _rss_bytes(process))
+    await streaming
+    return (highest - before) / OPEN_STREAMS / 1024
+
+
+def _rss_bytes(process: psutil.Process | None) -> int:
+    if process is None:
+        return 0
+    members = [process, *process.children(recursive=True)]
+    return sum(int(member.memory_info().rss) for member in members)
 
 
 def _cpu_s(process: psutil.Process | None) -> float:
@@ -133,6 +156,7 @@ async def measure(url: str, process: psutil.Process | None) -> Cost:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         await _requests(url, AT_ONCE * 20, session)
+        stream_kib = await _memory_kib(url, session, process)
         for _ in range(ROUNDS):
             before = _cpu_s(process)
             latencies = await _requests(url, REQUESTS, session)
@@ -143,11 +167,12 @@ async def measure(url: str, process: psutil.Process | None) -> Cost:
             after = _cpu_s(process)
             request_us = (between - before) / len(latencies) * 1e6
             chunk_us = (after - between) / chunks * 1e6
-            costs.append(Cost(request_us, chunk_us, statistics.median(latencies)))
+            costs.append(Cost(request_us, chunk_us, statistics.median(latencies), stream_kib))
     return Cost(
         statistics.median(cost.request_us for cost in costs),
         statistics.median(cost.chunk_us for cost in costs),
         statistics.median(cost.latency_s for cost in costs),
+        stream_kib,
     )
 
 
@@ -219,7 +244,8 @@ def _print(costs: dict[str, Cost]) -> None:
         figure = f"latency p50 {cost.latency_s * 1000:.2f} ms"
         if name != "direct":
             figure = (
-                f"{cost.request_us:.0f} us CPU a request, {cost.chunk_us:.0f} us a chunk, {figure}"
+                f"{cost.request_us:.0f} us CPU a request, {cost.chunk_us:.0f} us a chunk, "
+                f"{cost.stream_kib:.0f} KiB a stream, {figure}"
             )
         beside = ""
         if name not in {"direct", "llmgw router"}:
