@@ -30,7 +30,7 @@ from llmgw.domain.messages import DrainShard, StartShard, StopShard
 from llmgw.kit.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ha.clock import Clock
     from ha.elector import Leadership
@@ -141,14 +141,17 @@ class Term:
     def fold(self, event: Event) -> None:
         """Take in one event, and have a pass soon if it can matter to one."""
         before = self.fleet.nodes.get(event.node_id) if isinstance(event, Heard) else None
-        for note in self.fleet.fold(event, self._clock.now_s()):
-            _log.info(note, term=self.leadership.term)
+        self._note(self.fleet.fold(event, self._clock.now_s()))
         if before is not None:
             after = self.fleet.nodes[before.node_id]
             # Thousands of heartbeats a second say only that a node lives: no pass for those.
             if (after.state, after.facts) == (before.state, before.facts):
                 return
         self._wake.set()
+
+    def _note(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            _log.info(note, term=self.leadership.term)
 
     def wake(self) -> None:
         """Something outside changed: the catalog, or leadership."""
@@ -172,7 +175,7 @@ class Term:
         if not leading or self._stopping:
             return
         self.sessions.close_silent()
-        self.fleet.fold(Ticked(self._settings.limits), now_s)
+        self._note(self.fleet.fold(Ticked(self._settings.limits), now_s))
         try:
             await self.publisher.read_if_due()
             if self._reconcile() + await self._publish():

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from ha.clock import BootClock
 from ha.memory import MemoryStore
@@ -272,6 +273,24 @@ async def test_after_a_gap_without_leaders_nobody_is_expired(
         await asyncio.sleep(0.5)
         assert [len(agent.commands) for agent in listed] == commands
         assert await published(store) == before
+
+
+async def test_a_silent_node_is_told_of_as_it_becomes_suspect_and_lost(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """An operator reads in the log why replicas moved."""
+    agent = Agent()
+    limits = Limits(suspect_after_s=1.0, lost_after_s=4.0)
+    async with running_plane(store, tmp_path, limits=limits) as running:
+        await running.leads()
+        async with agents(agent):
+            await agent.attach(running.agents)
+        with capture_logs() as logs:
+            told = ["node node-a is suspect (was ready)", "node node-a is lost (was suspect)"]
+            await until(
+                lambda: [log["event"] for log in logs if log["event"] in told] == told,
+                within_s=WAIT_S,
+            )
 
 
 async def test_a_frozen_leader_sends_heartbeats_that_say_so_and_nothing_else(
