@@ -28,7 +28,7 @@ from llmgw.router.errors import (
 from llmgw.router.exchange import Call, Exchange, Limits
 from llmgw.router.headers import request_id
 from llmgw.router.metrics import CONTENT_TYPE, OTHER, Metrics
-from llmgw.router.request import read_request
+from llmgw.router.request import Request
 from llmgw.router.routes import Kind, Route, find_route
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class App:
     async def _proxy(self, scope: Scope, client: Client, record: _Record) -> None:
         headers = scope["headers"]
         body = await client.read_body(headers, self._body_bytes_max)
-        request = await read_request(scope["path"], scope["query_string"], headers, body)
+        request = Request(scope["path"], scope["query_string"], headers, body)
         asked = request.asked
         if self._table is None:
             raise no_table()

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from dataclasses import dataclass
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
@@ -28,15 +25,12 @@ class BodyError(ValueError):
         self.param = param
 
 
-class Asked(NamedTuple):
-    """What the router needs to know of a request. `places`: where in it the model stands, if known.
-
-    All places of a field that is there several times: engines differ in which one they take.
-    """
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the router needs to know of a request."""
 
     model: str
     stream: bool
-    places: tuple[tuple[int, int], ...] = ()
 
 
 def read_json(body: bytes) -> Asked:
@@ -55,7 +49,7 @@ def read_json(body: bytes) -> Asked:
         raise BodyError("the field 'model' is missing", "model")
     model = document["model"]
     if not isinstance(model, str):
-        raise BodyError(f"'model' must be text, not {kind_of(model)}", "model")
+        raise BodyError(f"'model' must be text, not {_kind(model)}", "model")
     if not model:
         raise BodyError("'model' is empty", "model")
     return Asked(model=model, stream=document.get("stream") is True)
@@ -81,17 +75,6 @@ def rename_json(body: bytes, model: str) -> bytes:
             position = _after_space(text, position + 1)
     pieces.append(text[kept:])
     return "".join(pieces).encode("utf-8", "surrogatepass")
-
-
-def rename_places(body: bytes, places: Sequence[tuple[int, int]], model: str) -> bytes:
-    """The same body with `model` in these places."""
-    name, whole = json.dumps(model).encode(), memoryview(body)
-    pieces: list[bytes | memoryview] = []
-    kept = 0
-    for start, end in places:
-        pieces += (whole[kept:start], name)
-        kept = end
-    return b"".join((*pieces, whole[kept:]))
 
 
 class AnswerNames:
@@ -145,8 +128,7 @@ def _after_space(text: str, position: int) -> int:
     return position if match is None else match.end()
 
 
-def kind_of(value: object) -> str:
-    """What a value of JSON is, for people."""
+def _kind(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import itertools
-import json
 from typing import TYPE_CHECKING
-
-import pytest
 
 from llmgw.router.exchange import COMMENT, Limits
 from tests.integration.router.harness import (
@@ -24,7 +19,6 @@ from tests.integration.router.harness import (
 
 if TYPE_CHECKING:
     from tests.integration.router.conftest import StartEngine
-    from tests.integration.router.harness import Router
 
 STREAMS = 150
 
@@ -253,35 +247,3 @@ async def test_idle_connections_are_closed_before_an_engine_would(
         await ask(router, chat())
         assert engine.open == 1
         await until(lambda: engine.open == 0, "the idle connection is closed", within_s=4.5)
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("served", ["m", "other"])
-async def test_a_body_of_60_mb_holds_up_nobody_else(start_engine: StartEngine, served: str) -> None:
-    async def swallow(arrival: Arrival) -> None:
-        arrival.send(200, json.dumps({"model": served}).encode())
-
-    body = b'{"input": [' + b"12345," * (10 << 20) + b'1], "model": "m"}'
-    engine = await start_engine(swallow)
-    async with running_router() as router:
-        router.route(engine.endpoint("r1", served_model_name=served))
-        sending = asyncio.create_task(asyncio.to_thread(_post, router, body))
-        loop = asyncio.get_running_loop()
-        moments_s = [loop.time()]
-        while not sending.done():
-            await asyncio.sleep(0.005)
-            moments_s.append(loop.time())
-        assert await sending == (200, b'{"model": "m"}')
-    assert len(engine.arrivals[0].body) == len(body) + len(served) - 1
-    # To parse this body takes 1 to 2 s.
-    assert max(after_s - before_s for before_s, after_s in itertools.pairwise(moments_s)) < 0.5
-
-
-def _post(router: Router, body: bytes) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", router.port, timeout=30)
-    connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json"})
-    answer = connection.getresponse()
-    try:
-        return answer.status, answer.read()
-    finally:
-        connection.close()
