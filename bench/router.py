@@ -32,13 +32,14 @@ from tests.support.etcd import running_cluster
 from tests.support.system import ROOT, free_port_base, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
 
 REQUESTS = 3000
 AT_ONCE = 16
 STREAMS = 30
 OPEN_STREAMS = 200
-ROUNDS = 3
+ROUNDS = 5
+OURS = "llmgw router"
 REQUEST = {"model": "mock", "messages": [{"role": "user", "content": "x" * 1024}]}
 NGINX = """
 daemon off; worker_processes 1; error_log stderr crit; pid {folder}/nginx.pid;
@@ -149,31 +150,52 @@ def _cpu_s(process: psutil.Process | None) -> float:
     return used_ns / 1e9
 
 
-async def measure(url: str, process: psutil.Process | None) -> Cost:
-    """Load one address; the CPU is the process's (None: direct, no proxy)."""
-    await until(f"{url} answers", lambda: _answers(url), 30)
-    costs: list[Cost] = []
+class Subject:
+    """One address under load; the CPU is the process's (None: direct, no proxy)."""
+
+    def __init__(self, url: str, process: psutil.Process | None) -> None:
+        self._url = url
+        self._process = process
+        self._costs: list[Cost] = []
+        self._stream_kib = 0.0
+
+    async def warm_up(self, session: aiohttp.ClientSession) -> None:
+        await until(f"{self._url} answers", lambda: _answers(self._url), 30)
+        await _requests(self._url, AT_ONCE * 20, session)
+        self._stream_kib = await _memory_kib(self._url, session, self._process)
+
+    async def round(self, session: aiohttp.ClientSession) -> None:
+        before = _cpu_s(self._process)
+        latencies = await _requests(self._url, REQUESTS, session)
+        between = _cpu_s(self._process)
+        chunks = await _streams(self._url, session)
+        if chunks != STREAMS * CHUNKS:
+            raise RuntimeError(f"{self._url} lost chunks: {chunks} of {STREAMS * CHUNKS}")
+        after = _cpu_s(self._process)
+        request_us = (between - before) / len(latencies) * 1e6
+        chunk_us = (after - between) / chunks * 1e6
+        latency_s = statistics.median(latencies)
+        self._costs.append(Cost(request_us, chunk_us, latency_s, self._stream_kib))
+
+    def cost(self) -> Cost:
+        """The medians."""
+        return Cost(
+            statistics.median(cost.request_us for cost in self._costs),
+            statistics.median(cost.chunk_us for cost in self._costs),
+            statistics.median(cost.latency_s for cost in self._costs),
+            self._stream_kib,
+        )
+
+
+async def measure(subjects: Collection[Subject]) -> None:
+    """Load them in turns, so that what else this machine does falls on all of them alike."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
-        await _requests(url, AT_ONCE * 20, session)
-        stream_kib = await _memory_kib(url, session, process)
+        for subject in subjects:
+            await subject.warm_up(session)
         for _ in range(ROUNDS):
-            before = _cpu_s(process)
-            latencies = await _requests(url, REQUESTS, session)
-            between = _cpu_s(process)
-            chunks = await _streams(url, session)
-            if chunks != STREAMS * CHUNKS:
-                raise RuntimeError(f"{url} lost chunks: {chunks} of {STREAMS * CHUNKS}")
-            after = _cpu_s(process)
-            request_us = (between - before) / len(latencies) * 1e6
-            chunk_us = (after - between) / chunks * 1e6
-            costs.append(Cost(request_us, chunk_us, statistics.median(latencies), stream_kib))
-    return Cost(
-        statistics.median(cost.request_us for cost in costs),
-        statistics.median(cost.chunk_us for cost in costs),
-        statistics.median(cost.latency_s for cost in costs),
-        stream_kib,
-    )
+            for subject in subjects:
+                await subject.round(session)
 
 
 async def _put_route(endpoint: str, engine: int) -> None:
@@ -208,38 +230,34 @@ async def run() -> None:
     """Measure direct, our router, aiohttp and, where it is installed, nginx."""
     print("router (one process; the client runs on the same machine):")
     base = free_port_base()
-    engine = f"http://127.0.0.1:{base}"
-    costs: dict[str, Cost] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with _ended(await _serve(sys.executable, "-m", "bench.mock_engine", str(base))):
-            costs["direct"] = await measure(engine, None)
-            with running_cluster(folder / "etcd") as etcd:
-                await _put_route(etcd.endpoints[0], base)
-                arguments = ["--etcd", etcd.endpoints[0], "--state-dir", str(folder / "router")]
-                costs["llmgw router"] = await _measured(base + 1, "llmgw", "router", *arguments)
-            costs["aiohttp proxy"] = await _measured(
-                base + 2, "bench.aiohttp_proxy", str(base + 2), engine
-            )
-            if nginx := shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"):
-                config = folder / "nginx.conf"
-                config.write_text(NGINX.format(folder=folder, engine=base, port=base + 3))
-                async with _ended(await _serve(nginx, "-c", str(config))) as process:
-                    costs["nginx"] = await measure(f"http://127.0.0.1:{base + 3}", process)
-    _print(costs)
+    engine, ours, theirs, plain = (f"http://127.0.0.1:{base + number}" for number in range(4))
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
+        async def started(*argv: str) -> psutil.Process:
+            return await stack.enter_async_context(_ended(await _serve(*argv)))
 
-async def _measured(port: int, module: str, *arguments: str) -> Cost:
-    """Start a proxy of this project and measure it."""
-    argv = [sys.executable, "-m", module, *arguments]
-    if module == "llmgw":
-        argv += ["--listen", f"127.0.0.1:{port}"]
-    async with _ended(await _serve(*argv)) as process:
-        return await measure(f"http://127.0.0.1:{port}", process)
+        await started(sys.executable, "-m", "bench.mock_engine", str(base))
+        etcd = stack.enter_context(running_cluster(folder / "etcd")).endpoints[0]
+        await _put_route(etcd, base)
+        router = [sys.executable, "-m", "llmgw", "router", "--listen", f"127.0.0.1:{base + 1}"]
+        router += ["--etcd", etcd, "--state-dir", str(folder / "router")]
+        proxy = [sys.executable, "-m", "bench.aiohttp_proxy", str(base + 2), engine]
+        subjects = {
+            "direct": Subject(engine, None),
+            OURS: Subject(ours, await started(*router)),
+            "aiohttp proxy": Subject(theirs, await started(*proxy)),
+        }
+        if nginx := shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"):
+            config = folder / "nginx.conf"
+            config.write_text(NGINX.format(folder=folder, engine=base, port=base + 3))
+            subjects["nginx"] = Subject(plain, await started(nginx, "-c", str(config)))
+        await measure(subjects.values())
+    _print({name: subject.cost() for name, subject in subjects.items()})
 
 
 def _print(costs: dict[str, Cost]) -> None:
-    ours = costs["llmgw router"]
+    ours = costs[OURS]
     for name, cost in costs.items():
         figure = f"latency p50 {cost.latency_s * 1000:.2f} ms"
         if name != "direct":
@@ -248,7 +266,7 @@ def _print(costs: dict[str, Cost]) -> None:
                 f"{cost.stream_kib:.0f} KiB a stream, {figure}"
             )
         beside = ""
-        if name not in {"direct", "llmgw router"}:
+        if name not in {"direct", OURS}:
             beside = (
                 f"ours costs {ours.request_us / cost.request_us:.2f} of it a request, "
                 f"{ours.chunk_us / cost.chunk_us:.2f} a chunk"
