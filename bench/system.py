@@ -119,7 +119,9 @@ async def _leads(planes: list[dict[str, Any]], old_term: int) -> bool:
 async def _attached(planes: list[dict[str, Any]]) -> bool:
     for status in await _statuses(planes):
         if status["role"] == "leading":
-            return all(a["connected"] and a["state"] == "ready" for a in status["agents"] or [{}])
+            # None while the new leader starts.
+            agents = status["agents"] or []
+            return bool(agents) and all(a["connected"] and a["state"] == "ready" for a in agents)
     return False
 
 
