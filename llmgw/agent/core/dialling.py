@@ -90,13 +90,15 @@ class Candidates:
     def settled(self, silent: int) -> bool:
         """Whether to attach to the best without waiting for more answers.
 
-        While somebody is silent, or the best term is below one that is known of, it is not: the
-        shell's grace decides then.
+        Not while the best term is below one that is known of, nor while somebody is silent, unless
+        a standby has named this very term: the shell's grace decides then.
 
         Args:
             silent: how many dialled addresses have not answered yet.
         """
         if self.best is None:
             return False
-        expected = max(self.named_term, self.highest_term)
-        return silent == 0 and self.accepted[self.best] >= expected
+        term = self.accepted[self.best]
+        if term < max(self.named_term, self.highest_term):
+            return False
+        return silent == 0 or term == self.named_term

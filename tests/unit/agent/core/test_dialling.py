@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,19 @@ def test_silent_addresses_are_waited_for_they_may_have_a_higher_term() -> None:
         candidates.accept("a", term)
         assert not candidates.settled(silent=1)
         assert candidates.settled(silent=0)
+
+
+@pytest.mark.parametrize(
+    ("named", "highest", "settled"), [(6, 5, True), (5, 0, False), (6, 7, False)]
+)
+def test_a_term_that_a_standby_names_is_attached_to_without_waiting_for_the_silent(
+    named: int, highest: int, settled: bool
+) -> None:
+    """A control plane that is being restarted must not hold up a hand-over."""
+    candidates = Candidates(highest_term=highest)
+    candidates.accept("a", 6)
+    candidates.name(named)
+    assert candidates.settled(silent=1) is settled
 
 
 def test_a_term_below_what_is_known_is_never_settled() -> None:
