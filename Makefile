@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Most tests wait for processes, so more of them than cores run side by side.
-WORKERS ?= 4
+WORKERS ?= 3
 ROUNDS ?= 5
 CHAOS_S ?= 60
 PIP_FLAGS ?= --disable-pip-version-check --quiet
